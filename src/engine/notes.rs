@@ -178,7 +178,7 @@ struct Latest {
 
 struct Seen {
     read: Read,
-    /// The beats that were read, each with the first pass that read it.
+    /// The first beat that was read, and the last ones, each with the first pass that read it.
     beats: Vec<(u64, u64)>,
 }
 
@@ -200,6 +200,10 @@ impl Readings {
             let mut beats = known.map(|known| known.beats).unwrap_or_default();
             if beats.last().is_none_or(|(_, beat)| *beat < read.beat) {
                 beats.push((pass, read.beat));
+            }
+            // The two behind it prove a wait that is counted from this one, and all the more one that is counted from the first.
+            if beats.len() > MOST_BEATS {
+                beats.remove(1);
             }
             Seen { read, beats }
         };
@@ -300,5 +304,7 @@ fn is_proved(circle: &[(&Arc<str>, &Seen)]) -> bool {
 
 /// So many beats after a reading prove that the wait went on.
 const BEATS: u64 = 2;
+/// So many beats of a note are kept: the first, and as many of the last ones as a proof needs.
+const MOST_BEATS: usize = 1 + BEATS as usize;
 /// A longer circle is not looked for.
 const MOST_PARTS: usize = 64;

@@ -115,7 +115,7 @@ pub(crate) enum Fault {
         /// All of these nodes answer, and so many of their grants count after this time that there is a majority then.
         opens_in: Option<Duration>,
     },
-    #[error("{what} is denied: {message}")]
+    #[error("{} is denied: {}", Printable(.what), Printable(.message))]
     Denied { what: Arc<str>, message: Arc<str> },
     #[error("the key is not a lock")]
     WrongType,

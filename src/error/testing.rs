@@ -172,5 +172,13 @@ mod tests {
             "no usable answer from the servers about \"n\": redis://127.0.0.1:6379: no answer within 1s"
         );
         assert!(unavailable("n").is_retryable() && !lost("n", LossReason::Gone).is_retryable());
+        let error = deadlock("orders:42", "customers:7");
+        let text = error.to_string();
+        assert!(
+            text.ends_with("held by the caller: release \"customers:7\", and begin again"),
+            "{text}"
+        );
+        let Error::Deadlock { cycle, .. } = &error else { panic!("{error:?}") };
+        assert_eq!((&*cycle[0].holds, &*cycle[0].waits_for), ("customers:7", "orders:42"));
     }
 }

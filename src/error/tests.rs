@@ -75,6 +75,10 @@ fn a_deadlock_shows_its_whole_circle() {
 fn what_a_server_wrote_is_escaped() {
     let error = Error::Denied { what: "get\n".into(), message: "\u{1b}[31m".into() };
     assert_eq!(error.to_string(), r"the server denies get\n: \u{1b}[31m");
+    let fault = Fault::Denied { what: "get\n".into(), message: "\u{1b}[31m".into() };
+    let failures = [NodeFailure::new(&"a:1".into(), fault)].into();
+    let text = Error::Unavailable { lock: None, failures }.to_string();
+    assert_eq!(text, r"no usable answer from the servers: a:1: get\n is denied: \u{1b}[31m");
 }
 
 #[test]

@@ -244,6 +244,30 @@ async fn a_lease_whose_longest_hold_is_over_is_put_back_for_the_rest_only() {
     assert_eq!(soon("it ends", guard.lost()).await, LossReason::Ended);
 }
 
+/// Less is left of the lease than it asks for.
+#[tokio::test]
+async fn an_extension_that_finds_its_lease_forgotten_puts_it_back_for_as_long_as_it_asks() {
+    let pair = Pair::start().await;
+    let holder = pair.client().await;
+    pair.cut_replication().await;
+    let guard = holder.mutex("n").with_lease(TTL).lock().await.expect("free");
+    pair.promote().await;
+    // The client itself asks about the lease at once. It is told that it is gone only when the extension was sent, too.
+    pair.address.delay_replies(100 * MS);
+    pair.switch();
+    let mut began_at = Instant::now();
+    let extended = async || {
+        began_at = Instant::now();
+        let answer = guard.extend(GRACE).await;
+        assert!(matches!(answer, Ok(()) | Err(Error::Unavailable { .. })), "{answer:?}");
+        answer.is_ok()
+    };
+    eventually(LIMIT, "it is extended", extended).await;
+    let lasts = began_at.elapsed() + guard.remaining();
+    assert!(lasts > GRACE * 9 / 10, "{lasts:?} of {GRACE:?}");
+    assert!(is_on(&guard, &pair.replica).await);
+}
+
 /// A counter at the first token of a lease is as new as its grant, so who holds the lock there came after it.
 #[tokio::test]
 async fn whether_the_lease_of_another_is_older_is_told_to_the_very_token() {

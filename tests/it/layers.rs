@@ -191,6 +191,15 @@ fn a_file_is_short() {
     }
 }
 
+/// Where no host is ever suspended, all clocks that never go back say the same.
+#[test]
+fn on_linux_the_clock_is_read_that_goes_on_in_a_suspend() {
+    let all = sources();
+    let (_, clock) = all.iter().find(|(path, _)| path == "clock.rs").expect("a file");
+    let read = code(clock).any(|line| line.contains("read(rustix::time::ClockId::Boottime)"));
+    assert!(read, "a lease that ended in a suspend would seem to go on after it");
+}
+
 #[test]
 fn only_the_blocking_client_blocks() {
     for (path, text) in sources() {

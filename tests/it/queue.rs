@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::{Client, ClientBuilder, Error, Guard, Mutex, NodeState};
+use leasehold::{Client, ClientBuilder, Error, Guard, LossReason, Mutex, NodeState};
 use redis::FromRedisValue;
 use tokio::task::JoinHandle;
 
@@ -146,6 +146,37 @@ async fn a_waiter_on_other_terms_than_the_one_before_is_queued_at_once() {
     theirs.unlock().await.expect("held");
     let guard = got(turns.pop().expect("the last")).await;
     scene.end(guard).await;
+}
+
+/// The server that granted it lacks it, and no other one: somebody has removed it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_granted_by_message_and_is_removed_at_once_was_lost_in_no_failover() {
+    let scene = Scene::set().await;
+    let lock = scene.client.mutex("n");
+    let taken_up = || {
+        let stats = scene.client.stats();
+        stats.grants_by_message - stats.grants_confirmed
+    };
+    let before = taken_up();
+    for unlocks in [true, false, true, false] {
+        let (theirs, turn) = scene.queue(&lock).await;
+        theirs.unlock().await.expect("held");
+        let guard = got(turn).await;
+        // Before its first renewal.
+        scene.server.command(&["DEL", "n"]).await;
+        let reason = if unlocks {
+            match guard.unlock().await {
+                Err(Error::Lost { reason, .. }) => reason,
+                answer => panic!("it was removed: {answer:?}"),
+            }
+        } else {
+            soon("it is told", guard.lost()).await
+        };
+        assert_eq!(reason, LossReason::Gone);
+    }
+    assert!(taken_up() > before, "{:?}", scene.client.stats());
+    assert_eq!(scene.client.stats().lost_in_failovers, 0);
+    nothing_left(&scene.server, &scene.client).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

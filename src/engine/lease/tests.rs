@@ -133,6 +133,16 @@ async fn one_more_may_use_it_until_half_of_its_time_is_over() {
     assert!(!lease.has_time(at(1000)));
 }
 
+/// Of one that nobody renews, a small part that is left says nothing of the renewals.
+#[tokio::test]
+async fn only_of_one_that_is_renewed_still_a_part_is_left() {
+    let part = |lease: &Lease, ms| lease.part_left(at(ms)).map(|part| (part * 100.0).round());
+    let max_hold = Some(Duration::from_secs(10));
+    let (lease, _) = begun(Terms { max_hold, ..Terms::of(WATCHED) });
+    assert_eq!((part(&lease, 10_500), part(&lease, 11_000)), (Some(65.0), None));
+    assert_eq!(part(&begun(Terms::of(LeaseTerms::Fixed(TTL))).0, 10_500), None);
+}
+
 #[tokio::test]
 async fn it_counts_as_confirmed_and_written_from_the_beginning() {
     for (terms, is_watched) in [(WATCHED, true), (LeaseTerms::Fixed(TTL), false)] {

@@ -88,6 +88,21 @@ fn a_note_that_came_later_or_was_away_counts_from_then_on() {
     }
 }
 
+/// Whoever is only warned of a circle may stand in it for days.
+#[test]
+fn a_wait_that_goes_on_takes_up_no_more_and_more_memory_and_proves_as_much() {
+    let mut readings = Readings::default();
+    for beat in 1..1000 {
+        pass(&mut readings, &[("a", "p1", beat, "b")]);
+        assert!(readings.latest["a"].notes[0].beats.len() <= MOST_BEATS, "{beat}");
+    }
+    for beat in 1000..1020 {
+        pass(&mut readings, &[("a", "p1", beat, "b"), ("b", "q1", beat, "a")]);
+        let expected = Some((CIRCLE.to_owned(), beat >= 1003));
+        assert_eq!(circle(&readings, "b", "p1"), expected, "{beat}");
+    }
+}
+
 #[test]
 fn what_another_server_says_is_not_a_later_state() {
     let mut readings = Readings::default();
@@ -135,6 +150,27 @@ fn readers_are_in_no_readers_way() {
     for (wants_to_read, expected) in [(false, Some(2)), (true, None)] {
         let seeker = Seeker { wants: &wants, wants_to_read, own: &own, process: "p" };
         assert_eq!(readings.circle(&seeker).map(|it| it.parts.len()), expected);
+    }
+}
+
+/// Who waits in a circle that is certain is told of that one, whatever others there are.
+#[test]
+fn of_several_circles_the_most_certain_one_is_found() {
+    let reader = |id, certainty| {
+        let mut read = read(id, 1, "a");
+        (read.note.certainty, read.note.reads) = (certainty, true);
+        read
+    };
+    let mut readers = [reader("q1", Certainty::Passing), reader("q2", Certainty::Certain)];
+    for _ in 0..2 {
+        let mut readings = Readings::default();
+        readings.begin();
+        readings.take_in(&"a".into(), None, vec![read("p1", 1, "r")]);
+        readings.take_in(&"r".into(), None, readers.to_vec());
+        readings.end();
+        let found = circle(&readings, "r", "p1").map(|(circle, _)| circle);
+        assert_eq!(found.as_deref(), Some("r of q2, a of p1"));
+        readers.reverse();
     }
 }
 

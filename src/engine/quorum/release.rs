@@ -7,6 +7,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::oneshot;
 
 use super::foothold::Acquires;
+use super::renewal::{is_overwritten, standing};
 use super::{Foothold, Quorum};
 use crate::clock::Timestamp;
 use crate::engine::kind::{Kind, Released, Ticket};
@@ -178,11 +179,12 @@ impl Release {
         let id = self.undo.ticket.id.clone();
         let kind = self.undo.kind.clone();
         let confirmed_by = self.confirmed_by;
-        let mut tally = Round::tally(&self.round.votes, |released| released.held);
+        let mut tally = standing(&self.round.votes, |released| released.held);
         tally.pending += std::mem::take(&mut tally.failed);
         let mut settling = FuturesUnordered::new();
         for (index, site) in quorum.sites.iter().enumerate() {
-            if self.round.votes[index].value().is_none() {
+            let vote = &self.round.votes[index];
+            if vote.value().is_none() && !is_overwritten(vote) {
                 let first = self.first[index].take();
                 let may_lack = !quorum.is_one() && !self.had[index];
                 let (id, kind) = (&id, &*kind);

@@ -85,7 +85,7 @@ impl Quorum {
             read: |reply: &Reply| kind.read_renew(reply),
             again,
         };
-        let decide = |votes: &[Vote<bool>], over| standing(votes).verdict(over);
+        let decide = |votes: &[Vote<bool>], over| standing(votes, |held| *held).verdict(over);
         match renewal.round.settle(rules, decide).await {
             Some(Verdict::Yes) => Ok(true),
             Some(Verdict::No) => Ok(false),
@@ -96,14 +96,17 @@ impl Quorum {
     }
 }
 
-/// What the answers to a renewal come to. A key that holds something else by now has no lease any more.
-fn standing(votes: &[Vote<bool>]) -> Tally {
-    let mut tally = Round::tally(votes, |held| *held);
-    let is_overwritten = |vote: &&Vote<bool>| matches!(vote.answer, Some(Err(Fault::WrongType)));
-    let overwritten = votes.iter().filter(is_overwritten).count();
+/// What the answers about a lease come to. A key that holds something else by now has no lease any more.
+pub(super) fn standing<T>(votes: &[Vote<T>], held: impl Fn(&T) -> bool) -> Tally {
+    let mut tally = Round::tally(votes, held);
+    let overwritten = votes.iter().filter(|vote| is_overwritten(vote)).count();
     tally.failed -= overwritten;
     tally.no += overwritten;
     tally
+}
+
+pub(super) fn is_overwritten<T>(vote: &Vote<T>) -> bool {
+    matches!(vote.answer, Some(Err(Fault::WrongType)))
 }
 
 #[cfg(test)]

@@ -210,6 +210,25 @@ async fn who_could_not_leave_the_queue_for_want_of_a_right_leaves_it_when_the_ri
     nothing_left(&server, &client).await;
 }
 
+/// That ask did not run, and the one before it did.
+#[tokio::test]
+async fn a_waiter_that_is_denied_its_next_ask_leaves_the_queue_when_the_right_is_back() {
+    let server = Server::start().await;
+    let url = user(&server, "u", &["~*", "&*", "+@all"]).await;
+    let (holder, client) = (connect(&server).await, Client::connect(&url).await.expect("rights"));
+    // When it ends, the waiter asks again.
+    let _held = holder.mutex("n").with_lease(1500 * MS).lock().await.expect("free");
+    let waiter = tokio::spawn(client.mutex("n").lock());
+    eventually(LIMIT, "it waits", async || waiting(&server, "n").await == 1).await;
+    server.command(&["ACL", "SETUSER", "u", "-evalsha"]).await;
+    let answer = soon("it asks again", waiter).await.expect("no panic");
+    assert!(matches!(answer, Err(Error::Denied { .. })), "{answer:?}");
+    assert_eq!(waiting(&server, "n").await, 1, "it may not leave");
+    server.command(&["ACL", "SETUSER", "u", "+@all"]).await;
+    eventually(LIMIT, "it left the queue", async || waiting(&server, "n").await == 0).await;
+    nothing_left(&server, &client).await;
+}
+
 #[tokio::test]
 async fn a_key_out_of_bounds_is_denied_when_it_is_asked_for() {
     let server = Server::start().await;

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold::{Client, Error, NodeState, Owner, blocking};
+use leasehold::{Client, ClosedReason, Error, NodeState, Owner, blocking};
 use parking_lot::Mutex;
 
 use super::deployment::{MS, Masters, connected};
@@ -186,6 +186,28 @@ async fn a_client_that_is_shut_down_leaves_nothing_on_any_node() {
     for server in &masters.0 {
         crate::checks::no_connection_left(server).await;
     }
+}
+
+/// Whoever goes on after an outage would try for ever.
+#[test]
+fn who_has_a_guard_of_a_client_whose_runtime_has_ended_is_told_that_and_not_of_an_outage() {
+    let runtime = || tokio::runtime::Runtime::new().expect("a runtime");
+    let (servers, first) = (runtime(), runtime());
+    let masters = servers.block_on(Masters::start(3));
+    let (client, guard) = first.block_on(async {
+        let client = masters.client().await;
+        let guard = client.mutex("n").lock().await.expect("free");
+        (client, guard)
+    });
+    drop(first);
+    servers.block_on(async {
+        for answer in [guard.extend(30_000 * MS).await, guard.unlock().await] {
+            let error = answer.expect_err("nobody asks the servers any more");
+            let is_told = matches!(error, Error::Closed { reason: ClosedReason::RuntimeEnded, .. });
+            assert!(is_told && !error.is_retryable(), "{error:?}");
+        }
+        drop(client);
+    });
 }
 
 #[test]

@@ -77,6 +77,30 @@ async fn a_minoritys_word_is_none() {
     assert!(left <= 9000 * MS, "for {left:?}: a majority has it no longer than the shorter one");
 }
 
+/// Nobody has a majority. Two masters would grant it, so all that refuse it are heard.
+#[tokio::test]
+async fn a_timeout_names_the_holder_that_more_masters_have() {
+    let masters = Masters::start(5).await;
+    let client = masters.client().await;
+    let somebody = |number| format!("somebody:f81d4fae-7dec-41d0-a765-00a0c91e6bf{number}");
+    for other in 0..3 {
+        for (index, server) in masters.0[..3].iter().enumerate() {
+            let (number, ttl_ms) = if index == other { (1, 20_000) } else { (2, 9000) };
+            server.command(&["DEL", "n"]).await;
+            hold_by_hand(server, &somebody(number), ttl_ms).await;
+        }
+        // What was granted before is given back.
+        masters.are_held("n", &[0, 1, 2]).await;
+        match client.mutex("n").lock_with_timeout(Duration::ZERO).await {
+            Err(Error::Timeout { holder: Some(holder), remaining: Some(left), .. }) => {
+                assert_eq!(holder.as_str(), somebody(2), "node {other} has the other one");
+                assert!(left <= 9000 * MS, "{left:?}");
+            }
+            answer => panic!("three have it: {answer:?}"),
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_waits_is_seen() {
     let masters = Masters::start(3).await;

@@ -63,6 +63,27 @@ async fn an_unlock_that_only_a_minority_confirms_is_a_loss() {
     }
 }
 
+/// A key that holds something else by now has the lease no more than one that is gone.
+#[tokio::test]
+async fn an_unlock_that_finds_one_key_overwritten_and_one_gone_is_a_loss() {
+    let masters = Masters::start(3).await;
+    let client = connected(masters.builder()).await;
+    for kept in 0..3 {
+        let guard = client.mutex("n").lock().await.expect("free");
+        masters.are_held("n", &[0, 1, 2]).await;
+        // Its answers come behind those to the acquire, and the extension looks at these: all are known to have had it.
+        client.check().await.expect("all answer");
+        guard.extend(30_000 * MS).await.expect("held");
+        let (overwritten, gone) = (&masters.0[(kept + 1) % 3], &masters.0[(kept + 2) % 3]);
+        overwritten.command(&["SET", "n", "x"]).await;
+        gone.command(&["DEL", "n"]).await;
+        let answer = guard.unlock().await;
+        assert!(matches!(answer, Err(Error::Lost { reason: LossReason::Gone, .. })), "{answer:?}");
+        overwritten.command(&["DEL", "n"]).await;
+        masters.nothing_left(&[&client]).await;
+    }
+}
+
 /// A majority whose keys hold something else by now has no lease any more.
 #[tokio::test]
 async fn keys_that_were_overwritten_on_a_majority_are_told_at_the_next_renewal() {
