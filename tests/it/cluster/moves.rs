@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::{Client, LossReason};
+use leasehold::{Client, LossReason, NodeState};
 use redis::from_redis_value;
 
 use super::{builder, is_idle};
 use crate::checks::{LIMIT, soon};
-use crate::support::{Cluster, eventually, slot_of};
+use crate::support::{Cluster, Proxy, Server, eventually, slot_of};
 
 const TTL: Duration = Duration::from_millis(1500);
 const LONG: Duration = Duration::from_secs(8);
@@ -33,42 +33,75 @@ async fn locks_are_held_freed_and_taken_while_their_slots_move() {
     }
 }
 
-/// The lock has gone to the other node, and its token has not. The release finds its way, although nobody needs the nodes any more;
-/// the client may have used the other node before, whose connection ends at once. None stays.
+/// Waits until the client that goes has no connection to this server any more.
+async fn is_left(server: &Server) {
+    let is_gone = async || {
+        let list = server.command(&["CLIENT", "LIST"]).await;
+        !from_redis_value::<String>(list).expect("a list").contains("leasehold:goes ")
+    };
+    eventually(LONG + LIMIT, "no connection is left", is_gone).await;
+}
+
+/// The lock has gone to the other node, which the client has never used, and its token has not. The release finds its way,
+/// although nobody needs the nodes any more, and then no connection stays.
 #[tokio::test]
 async fn a_lock_of_a_client_that_goes_is_free_although_its_slot_has_moved_half_way() {
-    let cluster = Cluster::start().await;
-    let (source, target) = (cluster.master(0), cluster.master(1));
+    let mut cluster = Cluster::start().await;
+    let added = cluster.add().await;
+    let (source, target) = (cluster.master(0), &cluster.servers()[added]);
+    let client = builder(&cluster).name("goes").ttl(LONG).connect().await;
+    let client = client.expect("the cluster accepts the client");
+    let name = cluster.name_on(0, "half-way");
+    let slot = slot_of(&name);
+    let guard = soon("the lock", client.mutex(&name).lock()).await.expect("free");
+    cluster.open(slot, source, target).await;
+    cluster.migrate(&[&name], source, target).await;
+    drop((guard, client));
     let two = connect(&cluster).await;
-    for uses_target in [false, true] {
-        let client = builder(&cluster).name("goes").ttl(LONG).connect().await;
-        let client = client.expect("the cluster accepts the client");
-        if uses_target {
-            let other = client.mutex(cluster.name_on(1, "other"));
-            soon("the lock", other.lock()).await.expect("free").unlock().await.expect("held");
-        }
-        let name = cluster.name_on(0, &format!("half-way-{uses_target}"));
-        let slot = slot_of(&name);
-        let guard = soon("the lock", client.mutex(&name).lock()).await.expect("free");
-        cluster.open(slot, source, target).await;
-        cluster.migrate(&[&name], source, target).await;
-        drop((guard, client));
-        let is_free = async || two.mutex(&name).is_locked().await.is_ok_and(|locked| !locked);
-        eventually(LONG / 2, "it is free before its TTL is over", is_free).await;
-        cluster.migrate_all(slot, source, target).await;
-        cluster.close(slot, source, target).await;
-        let guard = soon("the lock", two.mutex(&name).lock()).await.expect("free at the new owner");
-        soon("unlocking", guard.unlock()).await.expect("held");
-    }
+    let is_free = async || two.mutex(&name).is_locked().await.is_ok_and(|locked| !locked);
+    eventually(LONG / 2, "it is free before its TTL is over", is_free).await;
+    cluster.migrate_all(slot, source, target).await;
+    cluster.close(slot, source, target).await;
+    let guard = soon("the lock", two.mutex(&name).lock()).await.expect("free at the new owner");
+    soon("unlocking", guard.unlock()).await.expect("held");
     // A release that was sent to another node than the acquire is repeated for a TTL.
     for server in [source, target] {
-        let is_gone = async || {
-            let list = server.command(&["CLIENT", "LIST"]).await;
-            !from_redis_value::<String>(list).expect("a list").contains("leasehold:goes ")
-        };
-        eventually(LONG + LIMIT, "no connection is left", is_gone).await;
+        is_left(server).await;
     }
     is_idle(&two).await;
+}
+
+/// The client has used the node to which the slot goes, and that connection ends with the client: the release comes from one that is
+/// out of reach until then.
+#[tokio::test]
+async fn a_release_that_is_owed_in_an_outage_follows_its_slot_to_a_node_that_was_done() {
+    let cluster = Cluster::start().await;
+    let (source, target) = (cluster.master(0), cluster.master(1));
+    let proxy = Proxy::start(source.port()).await;
+    let (inside, outside) = (source.port(), proxy.port());
+    let builder = builder(&cluster).name("goes").ttl(LONG).address_map(move |host, port| {
+        (host.to_owned(), if port == inside { outside } else { port })
+    });
+    let client = builder.connect().await.expect("the cluster accepts the client");
+    let other = client.mutex(cluster.name_on(1, "other"));
+    soon("the lock", other.lock()).await.expect("free").unlock().await.expect("held");
+    let name = cluster.name_on(0, "half-way");
+    let slot = slot_of(&name);
+    let guard = soon("the lock", client.mutex(&name).lock()).await.expect("free");
+    cluster.open(slot, source, target).await;
+    cluster.migrate(&[&name], source, target).await;
+    proxy.refuse(true);
+    proxy.cut();
+    let is_down = async || client.nodes().iter().any(|node| node.state == NodeState::Down);
+    eventually(LIMIT, "the connection is gone", is_down).await;
+    drop((guard, other, client));
+    is_left(target).await;
+    proxy.refuse(false);
+    let two = connect(&cluster).await;
+    let is_free = async || two.mutex(&name).is_locked().await.is_ok_and(|locked| !locked);
+    eventually(LONG / 2, "it is free before its TTL is over", is_free).await;
+    cluster.migrate_all(slot, source, target).await;
+    cluster.close(slot, source, target).await;
 }
 
 /// A held lock is renewed, refused to others and released, however far its keys have moved.
