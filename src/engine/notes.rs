@@ -201,7 +201,7 @@ impl Readings {
             if beats.last().is_none_or(|(_, beat)| *beat < read.beat) {
                 beats.push((pass, read.beat));
             }
-            // The two behind it prove a wait that is counted from this one, and all the more one that is counted from the first.
+            // Two later beats are kept, so a proof that would have counted from the one removed holds from the first as well.
             if beats.len() > MOST_BEATS {
                 beats.remove(1);
             }

@@ -197,9 +197,11 @@ impl Cluster {
         self.waiting.load(Ordering::SeqCst) > 0
     }
 
-    /// Returns true if a master that is in use has no connection.
+    /// Returns true if a master that is in use has no connection. Once the client is gone, only those that owe something are in use.
     pub(super) fn misses_a_master(&self) -> bool {
-        self.members.lock().used_masters().any(|node| !node.is_up())
+        let members = self.members.lock();
+        let is_used = |node: &Node| !members.closed || node.pending_releases() > 0;
+        members.used_masters().any(|node| !node.is_up() && is_used(node))
     }
 
     /// Takes in a newer map of the slots.

@@ -224,7 +224,7 @@ impl Members {
         self.leave_to(found, id, release, sent, kit)
     }
 
-    /// Leaves a release to a node. Behind the end of the client a node ends as soon as it owes nothing: another one takes the place
+    /// Leaves a release to a node. After the end of the client a node ends as soon as it owes nothing: another one takes the place
     /// of one that has.
     fn leave_to(
         &mut self,
@@ -243,12 +243,16 @@ impl Members {
 
     fn replace(&mut self, ended: &Node, id: LeaseId, kit: &Kit) -> Made {
         let location = self.numbered(ended.number())?.0.clone();
-        let mut release = ended.take_release(&id)?;
-        self.nodes.remove(&location);
+        let member = self.nodes.remove(&location)?;
+        let Ok((node, made)) = self.open_at(&location, kit) else {
+            self.nodes.insert(location, member);
+            return None;
+        };
         let_go(ended, &mut self.connections_made, kit);
-        let (node, made) = self.open_at(&location, kit).ok()?;
-        release.detour.from_elsewhere = true;
-        node.leave_release(id, release, None);
+        if let Some(mut release) = ended.take_release(&id) {
+            release.detour.from_elsewhere = true;
+            node.leave_release(id, release, None);
+        }
         node.close();
         made
     }
@@ -297,16 +301,11 @@ impl Members {
             }
             _ => return None,
         };
-        if to == from {
+        if to == from || !node.owes(id) {
             return None;
         }
         let found = self.open_at(&to, kit).ok()?;
-        let Some(mut release) = node.take_release(id) else {
-            if self.closed {
-                found.0.close();
-            }
-            return None;
-        };
+        let mut release = node.take_release(id)?;
         // Who has the slot for good has all keys.
         release.detour.one_key = fault.is_try_again() || release.detour.one_key && asking;
         release.detour.asking = asking;

@@ -245,7 +245,7 @@ impl Site {
     /// first sending, if there was one.
     pub(crate) fn leave_release(&self, id: LeaseId, release: PendingRelease, sent: Option<Sent>) {
         match self {
-            // It ends when nobody can leave anything any more, or with its runtime.
+            // The node ends when nobody can leave anything any more, or with its runtime.
             Self::Node(node) => {
                 node.leave_release(id, release, sent);
             }

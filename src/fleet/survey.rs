@@ -56,7 +56,7 @@ impl Surveyor {
             return;
         }
         closing.run_until_cancelled(self.keep_current()).await;
-        // Releases that are still pending must find the owners of their slots. None is for longer than its lease.
+        // Releases that are still pending must find the owners of their slots.
         let owed = self.cluster.clone();
         tokio::select! {
             () = self.keep_current() => {}

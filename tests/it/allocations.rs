@@ -54,7 +54,7 @@ fn a_nested_acquisition_allocates_nothing() {
 /// A driver lives for as long as somebody waits, and so for ever where somebody always does.
 #[test]
 fn nothing_is_kept_of_a_grant_by_message() {
-    const GRANTS: u64 = 300;
+    const GRANTS: u64 = 100;
     let runtime = this_thread();
     let (server, [client]) = runtime.block_on(setup());
     let so_many = async |more: u64| {
@@ -71,7 +71,7 @@ fn nothing_is_kept_of_a_grant_by_message() {
         })
     });
     // The first ones make what is kept.
-    runtime.block_on(so_many(100));
+    runtime.block_on(so_many(GRANTS));
     let counted = measure(|| runtime.block_on(so_many(GRANTS)));
     for task in tasks {
         task.abort();

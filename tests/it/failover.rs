@@ -253,7 +253,7 @@ async fn an_extension_that_finds_its_lease_forgotten_puts_it_back_for_as_long_as
     let guard = holder.mutex("n").with_lease(TTL).lock().await.expect("free");
     pair.promote().await;
     // The client itself asks about the lease at once. It is told that it is gone only when the extension was sent, too.
-    pair.address.delay_replies(100 * MS);
+    pair.address.delay_replies(30 * MS);
     pair.switch();
     let mut began_at = Instant::now();
     let extended = async || {

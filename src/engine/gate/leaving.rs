@@ -109,7 +109,7 @@ impl Gate {
     ) -> impl Future<Output = Result<Released, Fault>> + Send + use<> {
         // Reported to the gate also when the future is dropped half-way, or before it begins.
         let outcome = ReleaseOutcome { gate: self.clone(), number, released: None };
-        outcome.of(lease, release)
+        ReleaseOutcome::of(release, lease, outcome)
     }
 
     /// Has the watchdog wait for a release's answer.
@@ -165,9 +165,14 @@ struct ReleaseOutcome {
 }
 
 impl ReleaseOutcome {
-    /// Waits for the answer to the release of `lease`.
-    async fn of(mut self, lease: Arc<Lease>, release: Box<Release>) -> Result<Released, Fault> {
-        let engine = &self.gate.engine;
+    /// Waits for the answer to the release of `lease`. If this is dropped before it begins, the release is dropped before the gate:
+    /// the client may end with that, and what is owed has to be left before.
+    async fn of(
+        release: Box<Release>,
+        lease: Arc<Lease>,
+        mut outcome: Self,
+    ) -> Result<Released, Fault> {
+        let engine = &outcome.gate.engine;
         // After the deadline another may have had the lock: the answer would say nothing any more.
         let now = engine.clock.now();
         let within = lease.patience(now).min(lease.time_left(now));
@@ -176,7 +181,7 @@ impl ReleaseOutcome {
             let passed = &engine.events.queue.dead_waiters_passed;
             passed.fetch_add(released.passed_over.into(), Relaxed);
         }
-        self.released = answer.as_ref().ok().copied();
+        outcome.released = answer.as_ref().ok().copied();
         answer
     }
 }

@@ -217,7 +217,7 @@ async fn a_waiter_that_is_denied_its_next_ask_leaves_the_queue_when_the_right_is
     let url = user(&server, "u", &["~*", "&*", "+@all"]).await;
     let (holder, client) = (connect(&server).await, Client::connect(&url).await.expect("rights"));
     // When it ends, the waiter asks again.
-    let _held = holder.mutex("n").with_lease(1500 * MS).lock().await.expect("free");
+    let _held = holder.mutex("n").with_lease(3000 * MS).lock().await.expect("free");
     let waiter = tokio::spawn(client.mutex("n").lock());
     eventually(LIMIT, "it waits", async || waiting(&server, "n").await == 1).await;
     server.command(&["ACL", "SETUSER", "u", "-evalsha"]).await;

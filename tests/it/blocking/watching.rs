@@ -129,7 +129,8 @@ fn a_body_on_a_thread_waits_for_servers_that_are_away() {
         let election = election.clone();
         move || election.run_each_term(|leadership| leadership.is_held())
     });
-    // Whoever began before the second of these has been told when that is.
+    eventually("it waits", || client.stats().waiters == 1);
+    // Whoever began before the second of these has been told by the time that ends.
     for _ in 0..2 {
         let error = election.campaign().expect_err("no answer");
         assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");

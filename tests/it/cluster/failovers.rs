@@ -74,7 +74,7 @@ async fn killed(cluster: &Cluster, client: &Client) {
     }
     let seed = [cluster.master(0).url()];
     let builder = Client::builder().cluster(seed).restart_quarantine(Duration::ZERO);
-    let [short, long] = [Duration::from_millis(600), Duration::from_secs(60)];
+    let [short, long] = [Duration::from_millis(600), Duration::from_secs(600)];
     let goes = builder.ttl(short).connect().await.expect("the cluster accepts the client");
     let left = cluster.name_on(0, "left");
     let lock = goes.mutex(&left).with_lease(long);

@@ -10,7 +10,7 @@ use crate::checks::{LIMIT, soon};
 use crate::support::{Cluster, Proxy, Server, eventually, slot_of};
 
 const TTL: Duration = Duration::from_millis(1500);
-const LONG: Duration = Duration::from_secs(8);
+const LONG: Duration = Duration::from_secs(12);
 /// After the end of a move, waiters look at the map before they poll.
 const WOKEN: Duration = Duration::from_secs(2);
 

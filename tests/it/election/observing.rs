@@ -257,12 +257,13 @@ async fn servers_that_stay_away_are_told_after_a_while() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn servers_that_are_away_at_the_timeout_do_not_say_that_nothing_has_changed() {
     let (server, proxy) = setup_with_proxy().await;
-    let builder = Client::builder().nodes([proxy.url()]).response_timeout(200 * MS);
+    let slowness = server.slowness().await;
+    let builder = Client::builder().nodes([proxy.url()]).response_timeout(slowness * 200 * MS);
     let client = builder.connect().await.expect("connected");
     let mut observer = client.election("scheduler").observe();
     assert_eq!(observer.changed().await.expect("an answer"), None);
     let observing = tokio::spawn(async move {
-        let change = observer.changed_with_timeout(2000 * MS).await;
+        let change = observer.changed_with_timeout(slowness * 2000 * MS).await;
         (change, observer)
     });
     // It listens once it was answered, asks again by the message, and is not answered any more.
@@ -276,7 +277,7 @@ async fn servers_that_are_away_at_the_timeout_do_not_say_that_nothing_has_change
     let change = soon("it is told", observer.changed_with_timeout(Duration::ZERO)).await;
     assert!(matches!(change, Err(Error::Unavailable { .. })), "{change:?}");
     let took = began_at.elapsed();
-    assert!(took < server.widened(2000 * MS), "{took:?}");
+    assert!(took < server.widened(slowness * 2000 * MS), "{took:?}");
 }
 
 /// Each outage has its own time, however long ago the one before was.

@@ -185,7 +185,7 @@ async fn a_body_of_each_term_waits_for_servers_that_are_away() {
         outage.begins();
         let run = election.run_each_term(async |leadership| leadership.is_held());
         let back = async {
-            // Whoever began before the second of these has been told when that is.
+            // Whoever began before the second of these has been told by the time that ends.
             for _ in 0..2 {
                 let error = soon("it is told", election.campaign()).await.expect_err("no answer");
                 assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");

@@ -6,7 +6,7 @@ use leasehold::{Client, Queue};
 
 use super::{MS, all_are_done, are_waiting, jobs, places};
 use crate::checks::{LIMIT, connect, setup, setup_with_proxy, soon};
-use crate::support::eventually;
+use crate::support::{Server, eventually};
 
 /// A drop gives back in the background.
 async fn is_given_back(queue: &Queue) {
@@ -193,7 +193,10 @@ async fn a_redrive_ends_while_a_worker_rejects_what_it_moves() {
 /// One script moves 16 MiB of them at most. Who has asked once asks again.
 #[tokio::test]
 async fn an_attempt_gets_the_item_behind_large_ones_that_were_delivered_too_often() {
-    let (server, [client]) = setup().await;
+    let server = Server::start().await;
+    // A busy server takes its time for so much.
+    let builder = Client::builder().nodes([server.url()]).response_timeout(LIMIT);
+    let client = builder.connect().await.expect("connected");
     let queue = jobs(&client);
     let large = format!("10 5:{}", "x".repeat(9 << 20));
     for number in 0..2 {
