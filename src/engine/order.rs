@@ -95,10 +95,11 @@ impl Order {
             return None;
         }
         let circle = self.way(&classes.1, &classes.0);
-        if circle.is_none() {
-            self.pairs.insert(classes.clone(), pair(held, wanted));
+        match circle {
+            None => self.pairs.insert(classes, pair(held, wanted)),
+            Some(_) => self.told.insert(classes, ()),
         }
-        circle.filter(|_| self.tells(classes))
+        circle
     }
 
     fn note_within(
