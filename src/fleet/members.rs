@@ -165,13 +165,10 @@ impl Members {
 
     /// Returns the node that owns a slot.
     pub(super) fn owner(&mut self, slot: u16, kit: &Kit) -> Result<(Node, Made), Fault> {
-        let location = self.owner_of(slot)?;
+        let Some(location) = self.map.owner(slot).cloned() else {
+            return Err(Fault::Down(format!("no node of the cluster owns slot {slot}").into()));
+        };
         self.at(&location, kit)
-    }
-
-    fn owner_of(&self, slot: u16) -> Result<Location, Fault> {
-        let nobody = || Fault::Down(format!("no node of the cluster owns slot {slot}").into());
-        self.map.owner(slot).cloned().ok_or_else(nobody)
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = (&Location, &Node)> {
@@ -213,9 +210,10 @@ impl Members {
         let found = match sent_on {
             Some((_, node)) => (node.clone(), None),
             None => {
-                let owner = self.owner_of(slot).and_then(|location| self.open_at(&location, kit));
+                let owner = self.map.owner(slot).cloned();
+                let owner = owner.and_then(|location| self.open_at(&location, kit).ok());
                 // A node that is not the owner says who is.
-                owner.ok().or(self.any())?
+                owner.or(self.any())?
             }
         };
         let number = found.0.number();

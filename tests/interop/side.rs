@@ -77,13 +77,13 @@ impl Table {
     /// Waits until nobody listens for the lock `name` any more.
     pub(crate) async fn nobody_waits(&self, name: &str) {
         let is_quiet = async || subscribers(&self.server, &channel(name)).await == 0;
-        eventually(Duration::from_secs(20), &format!("nobody waits for {name}"), is_quiet).await;
+        eventually(LIMIT, &format!("nobody waits for {name}"), is_quiet).await;
     }
 
     /// Waits until at least so many processes listen there.
     pub(crate) async fn listen(&self, channel: &str, count: i64) {
         let listen = async || subscribers(&self.server, channel).await >= count;
-        eventually(Duration::from_secs(20), &format!("{count} listen to {channel}"), listen).await;
+        eventually(LIMIT, &format!("{count} listen to {channel}"), listen).await;
     }
 }
 
@@ -361,6 +361,9 @@ impl Held {
         of_each!(self, guard => guard.release().await)
     }
 }
+
+/// How long something that has to happen may take.
+const LIMIT: Duration = Duration::from_secs(20);
 
 /// Begins a call of ours.
 fn timed(call: impl Future<Output = Result<i64, Error>> + Send + 'static) -> Call {

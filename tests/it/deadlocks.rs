@@ -368,6 +368,15 @@ async fn any_reader_that_waits_for_the_writer_closes_the_circle() {
     soon("the reader goes on", reader).await.expect("no panic").expect("it gets the lock");
 }
 
+/// Takes `a`, and reads `r` under it.
+fn reads_under_a(client: &Client) -> impl Future<Output = Result<(), Error>> + Send + use<> {
+    let (own, lock) = (client.mutex("a"), client.rw_lock("r"));
+    async move {
+        let _own = own.lock().await?;
+        lock.read().await.map(drop)
+    }
+}
+
 /// The writer before it waits for those who read.
 #[tokio::test]
 async fn a_reader_behind_a_writer_waits_for_those_who_read() {
@@ -376,13 +385,7 @@ async fn a_reader_behind_a_writer_waits_for_those_who_read() {
     let read = client.rw_lock("r").read().await.expect("free");
     let writer = tokio::spawn(client.rw_lock("r").write());
     waits(&client, 1).await;
-    let reader = tokio::spawn({
-        let (own, lock) = (client.mutex("a"), client.rw_lock("r"));
-        async move {
-            let _own = own.lock().await?;
-            lock.read().await.map(drop)
-        }
-    });
+    let reader = tokio::spawn(reads_under_a(&client));
     waits(&client, 2).await;
     let error = soon("it is told", client.mutex("a").lock()).await;
     let error = error.expect_err("it would last forever");
@@ -402,13 +405,7 @@ async fn a_reader_behind_a_writer_with_a_limit_waits_for_nobody_who_reads() {
     let read = client.rw_lock("r").owned_by(&x).read().await.expect("free");
     let writer = tokio::spawn(client.rw_lock("r").write_with_timeout(LIMIT));
     waits(&client, 1).await;
-    let reader = tokio::spawn({
-        let (own, lock) = (client.mutex("a"), client.rw_lock("r"));
-        async move {
-            let _own = own.lock().await?;
-            lock.read().await.map(drop)
-        }
-    });
+    let reader = tokio::spawn(reads_under_a(&client));
     waits(&client, 2).await;
     let last = tokio::spawn(client.mutex("a").owned_by(&x).lock());
     let waits_or_fails = async || client.stats().waiters == 3 || last.is_finished();
