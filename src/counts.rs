@@ -1,7 +1,7 @@
 //! What a client has done so far, in numbers: cheap to add to, and added up when somebody asks.
 
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::Duration;
 
 /// The counters of one client; see [`Stats`](crate::Stats), whose fields have the same names.
@@ -15,6 +15,9 @@ pub(crate) struct Counts {
     pub(crate) lost: AtomicU64,
     pub(crate) renewals: AtomicU64,
     pub(crate) renewals_failed: AtomicU64,
+    pub(crate) open_waits: AtomicUsize,
+    pub(crate) requests: AtomicU64,
+    pub(crate) requests_failed: AtomicU64,
     pub(crate) acquire_times: Times,
     pub(crate) hold_times: Times,
 }

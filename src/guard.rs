@@ -281,7 +281,7 @@ impl Guard {
         }
     }
 
-    /// Extends the lock so that it lasts for at least `lease` from now, 10 ms to 30 days. It never shortens the lock.
+    /// Extends the lock so that it lasts for at least `lease` from now, 10 ms to 30 days, or to the `restart_quarantine` if there is one. It never shortens the lock.
     ///
     /// Use it for a lock with a [fixed lease](crate::Mutex::with_lease); the watchdog renews other locks anyway.
     ///

@@ -54,7 +54,7 @@
 //! | elect one leader among processes, and find out which it is | [`Client::election`] |
 //! | hand out work to workers, and lose none of it when they die | [`Client::queue`] |
 //! | limit how many run at once, or how many start per second | [`Client::semaphore`] |
-//! | wait until all who work have ended, even those that crashed | [`Semaphore::returned`] |
+//! | wait until all workers have ended, even those that crashed | [`Semaphore::returned`] |
 //! | wait until several processes have done something | [`Client::latch`] |
 //! | tell all processes that something has changed, even those that look only later | [`Client::signal`], [`Client::signal_group`] |
 //! | see who holds a lock and who waits for it | [`Mutex::status`] |
@@ -189,7 +189,7 @@
 //! * A lock is as durable as its key. A failover to a replica that missed the write, a restart without the data,
 //!   eviction, `FLUSHALL` or a jump of the server's clock can give the lock to a second holder; the first one learns
 //!   of it at its next renewal. [`Client::check`] reports such risks as far as the servers' settings show them. Behind Sentinels
-//!   and in a cluster, locks survive a failover by a [grace](ClientBuilder::restart_quarantine), with the settings that
+//!   and in a cluster, a [grace period](ClientBuilder::restart_quarantine) lets locks survive a failover, with the settings that
 //!   [Deployments] names.
 //! * A [fair mutex](Client::fair_mutex), a [semaphore](Client::semaphore), a [latch](Client::latch), a [signal](Client::signal), a
 //!   [group of signals](Client::signal_group) and a [queue](Client::queue) need one server, Sentinel or Cluster. Over several
@@ -223,9 +223,9 @@
 //!   [`Client::blocked`], [`Client::holds`], [`Client::nodes`], [`Client::stats`] and [`Client::check`] return, with durations and
 //!   times in seconds and with variants as `"not_renewed"`, and reads a [`ClientBuilder`] from a
 //!   [configuration](docs::settings), with durations such as `"30s"`.
-//! * `json` adds values to a [`Queue`] as JSON, by [`push_json`](Queue::push_json), and reads them, by
+//! * `json` adds values to a [`Queue`] as JSON with [`push_json`](Queue::push_json), and reads them with
 //!   [`Delivery::json`].
-//! * `metrics` reports to the crate `metrics` what clients do, by [`Metrics`]. Without it, a [`Monitor`](monitor::Monitor) of your
+//! * `metrics` reports to the crate `metrics` what clients do, with [`Metrics`]. Without it, a [`Monitor`](monitor::Monitor) of your
 //!   own takes the same events.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]

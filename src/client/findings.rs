@@ -190,15 +190,16 @@ impl fmt::Display for Finding {
                 "appendonly is off: a restart loses every lock; set appendonly yes and appendfsync always",
             ),
             FindingKind::NotWrittenThrough => f.write_str(
-                "appendfsync is not always: a power failure loses the latest locks",
+                "appendfsync is not set to `always`: a power failure may lose the latest locks; set appendfsync always",
             ),
             FindingKind::Replicas { replicas } => write!(
                 f,
-                "it has {replicas} replicas: a failover may lose the latest locks; let the resource check tokens"
+                "it has {replicas} replica{}: a failover may lose the latest locks; let the resource check tokens",
+                if *replicas == 1 { "" } else { "s" }
             ),
             FindingKind::ClockAhead { ahead_ms } => write!(
                 f,
-                "its clock is {} ms {} this host's: correcting it shortens or lengthens every lock",
+                "its clock is {} ms {} this host's: correcting it shortens or lengthens every lock; correct it slowly, as NTP does",
                 ahead_ms.unsigned_abs(),
                 if *ahead_ms < 0 { "behind" } else { "ahead of" }
             ),
@@ -293,7 +294,7 @@ impl fmt::Display for Finding {
                     Printable(&shortened(channel))
                 )
             }
-            FindingKind::Unknown { setting } => write!(f, "this user cannot read {setting}"),
+            FindingKind::Unknown { setting } => write!(f, "{setting} cannot be read: allow CONFIG GET and INFO, or look in the service's console"),
         }
     }
 }

@@ -33,7 +33,7 @@ impl Client {
     /// Only leasehold's handles keep the order. Programs that use Redisson's `RFairLock` or `RLock` of that name are
     /// excluded, too, but wait in a queue of their own, or in none.
     ///
-    /// With [several servers](crate::ClientBuilder::nodes), acquiring fails with
+    /// With [several independent masters](crate::ClientBuilder::nodes), acquiring fails with
     /// [`Error::SingleServerOnly`](crate::Error::SingleServerOnly): independent servers share no order of arrival.
     ///
     /// ```no_run

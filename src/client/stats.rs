@@ -20,6 +20,8 @@ pub struct Stats {
     pub locks: usize,
     /// The acquisitions that wait for another task of this client, or for another holder.
     pub waiters: usize,
+    /// The waits that go on now for a latch, a signal, a group of signals, or the return of a semaphore's permits.
+    pub open_waits: usize,
     /// The locks' channels to which this client listens, on each node. On one server it listens only while it is the first
     /// in the queue behind a holder of another library.
     pub subscriptions: usize,
@@ -65,6 +67,10 @@ pub struct Stats {
     pub renewals: u64,
     /// The renewals so far that had no answer that counts; each was repeated.
     pub renewals_failed: u64,
+    /// The requests so far that take, renew and give back nothing: for a status, about a latch or a signal, or a push to a queue.
+    pub requests: u64,
+    /// Those of them that ended with an error.
+    pub requests_failed: u64,
     /// How long it took to get the locks that were `acquired`.
     pub acquire_times: Histogram,
     /// How long they were held, until the last guard went.
@@ -86,6 +92,7 @@ impl Stats {
         Stats {
             locks: gates.len(),
             waiters: gates.iter().map(|gate| gate.waiters()).sum(),
+            open_waits: counts.open_waits.load(Relaxed),
             subscriptions: nodes.iter().map(Node::subscriptions).max().unwrap_or(0),
             tasks: engine.tasks.len(),
             releases_pending: nodes.iter().map(Node::pending_releases).sum(),
@@ -105,6 +112,8 @@ impl Stats {
             lost: counts.lost.load(Relaxed),
             renewals: counts.renewals.load(Relaxed),
             renewals_failed: counts.renewals_failed.load(Relaxed),
+            requests: counts.requests.load(Relaxed),
+            requests_failed: counts.requests_failed.load(Relaxed),
             acquire_times: counts.acquire_times.histogram(),
             hold_times: counts.hold_times.histogram(),
             least_remaining,

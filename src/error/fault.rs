@@ -91,7 +91,7 @@ pub(crate) enum Fault {
     Replica(Arc<str>),
     /// The server may have forgotten grants, since it restarted or got its data from another server.
     #[error(
-        "it restarted or was a replica, so its grants do not count for another {:?}",
+        "it restarted, was a replica, or is met for the first time, so its grants do not count for another {:?}",
         rounded(.0)
     )]
     Quarantined(Duration),
@@ -308,7 +308,7 @@ fn denied(message: &str) -> Option<&str> {
     (message.contains("NOPERM") || message.contains("No permissions")).then_some("access")
 }
 
-const LOGIN: &str = "the login";
+pub(super) const LOGIN: &str = "the login";
 /// What is denied if it is a key.
 pub(crate) const KEY: &str = "the key";
 /// Without the right to one of these, nothing of a script runs.

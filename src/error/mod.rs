@@ -173,9 +173,17 @@ pub enum Error {
     },
 
     /// The server's user may not run a command, or may not use this key. Grant the right (`ACL SETUSER <user> +<command>`).
-    #[error("the server denies {}: {}", Printable(.what), Printable(.message))]
+    #[error(
+        "the server denies {}{}: {}: {}",
+        Printable(.what),
+        about(.lock),
+        Printable(.message),
+        remedy(.what)
+    )]
     #[non_exhaustive]
     Denied {
+        /// The name of the lock, the semaphore or whatever else it is about, if it is about one.
+        lock: Option<Arc<str>>,
         /// The command, key, channel or login that was denied.
         what: Arc<str>,
         /// The server's message.
@@ -333,7 +341,9 @@ impl Error {
         };
         match (fault, lock) {
             (Fault::Closed, _) => Self::closed(clock),
-            (Fault::Denied { what, message }, _) => Self::Denied { what, message },
+            (Fault::Denied { what, message }, lock) => {
+                Self::Denied { lock: lock.cloned(), what, message }
+            }
             (Fault::OtherMasters(problem), _) => Self::InvalidConfig { problem },
             (Fault::WrongType, Some(lock)) => Self::WrongType { lock: lock.clone() },
             (Fault::NoMajority { failures, .. }, lock) => {
@@ -363,11 +373,19 @@ fn held_by(holder: &Option<Holder>, owner: &Option<Owner>, remaining: &Option<Du
         None => String::new(),
     };
     let still = match remaining {
-        Some(Duration::ZERO) => ", last".to_owned(),
+        Some(Duration::ZERO) => return format!("last held by {holder}{owner}"),
         Some(remaining) => format!("; it expires in {:?} unless renewed", rounded(remaining)),
         None => "; it never expires".to_owned(),
     };
     format!("held by {holder}{owner}{still}")
+}
+
+/// What to do about a denial.
+fn remedy(what: &str) -> &'static str {
+    match what.starts_with(fault::LOGIN) {
+        true => "check the user and the password",
+        false => "grant that with ACL SETUSER",
+    }
 }
 
 fn about(lock: &Option<Arc<str>>) -> String {

@@ -82,7 +82,7 @@ pub fn closed(reason: ClosedReason) -> Error {
 pub fn denied(what: impl AsRef<str>) -> Error {
     let message =
         format!("NOPERM User locks has no permissions to run the '{}' command", what.as_ref());
-    Error::Denied { what: what.as_ref().into(), message: message.into() }
+    Error::Denied { lock: None, what: what.as_ref().into(), message: message.into() }
 }
 
 /// Returns an [`Error::Deadlock`]: the caller holds the lock `held` and waits for `lock`, whose holder waits for `held`.

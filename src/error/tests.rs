@@ -73,8 +73,20 @@ fn a_deadlock_shows_its_whole_circle() {
 
 #[test]
 fn what_a_server_wrote_is_escaped() {
-    let error = Error::Denied { what: "get\n".into(), message: "\u{1b}[31m".into() };
-    assert_eq!(error.to_string(), r"the server denies get\n: \u{1b}[31m");
+    let error = Error::Denied {
+        lock: Some("n".into()),
+        what: "get\n".into(),
+        message: "\u{1b}[31m".into(),
+    };
+    assert_eq!(
+        error.to_string(),
+        r#"the server denies get\n about "n": \u{1b}[31m: grant that with ACL SETUSER"#
+    );
+    let error = Error::Denied { lock: None, what: "the login".into(), message: "no".into() };
+    assert_eq!(
+        error.to_string(),
+        "the server denies the login: no: check the user and the password"
+    );
     let fault = Fault::Denied { what: "get\n".into(), message: "\u{1b}[31m".into() };
     let failures = [NodeFailure::new(&"a:1".into(), fault)].into();
     let text = Error::Unavailable { lock: None, failures }.to_string();

@@ -2,9 +2,14 @@
 
 use std::sync::Arc;
 
+use tracing::field::{Empty, display};
+use tracing::{Instrument, Span};
+
+use crate::counts::count;
 use crate::engine::gate::{Engine, Service};
 use crate::engine::quorum::Answers;
 use crate::error::{Error, Fault};
+use crate::events;
 use crate::key;
 use crate::script::{Call, Reply};
 
@@ -18,7 +23,34 @@ pub(super) async fn ask(
     check_name(engine, name)?;
     engine.check_service(Service::Draining)?;
     let quorum = engine.quorum_of(name);
-    quorum.ask(call, enough).await.map_err(|fault| quorum.error(Some(name), fault))
+    let began_at = engine.clock.now();
+    let span = span(name, call.script.name);
+    count(&engine.events.counts.requests);
+    let asked = quorum.ask(call, enough).instrument(span.clone()).await;
+    let asked = asked.map_err(|fault| quorum.error(Some(name), fault));
+    if asked.is_err() {
+        count(&engine.events.counts.requests_failed);
+    }
+    if !span.is_disabled() {
+        span.record("took_us", engine.clock.now().since(began_at).as_micros() as u64);
+        match &asked {
+            Ok(_) => span.record("outcome", "answered"),
+            Err(error) => span.record("outcome", display(error)),
+        };
+    }
+    asked
+}
+
+/// The span of a request that takes, renews and gives back nothing.
+fn span(name: &str, script: &str) -> Span {
+    tracing::debug_span!(
+        target: events::LOCK,
+        "request",
+        name,
+        script,
+        took_us = Empty,
+        outcome = Empty,
+    )
 }
 
 /// Asks the one server that has what is called `name`.

@@ -65,7 +65,7 @@ impl Election {
         self.pulpit.handle.name()
     }
 
-    /// Returns a handle whose leaders are renewed every third of `ttl`, 10 ms to 30 days. The leadership of a crashed process
+    /// Returns a handle whose leaders are renewed every third of `ttl`, 10 ms to 30 days, or to the `restart_quarantine` if there is one. The leadership of a crashed process
     /// is over after at most `ttl`. The default is the client's TTL.
     #[must_use = "it returns another handle"]
     pub fn with_ttl(&self, ttl: Duration) -> Self {
@@ -99,7 +99,7 @@ impl Election {
 
     /// Becomes a candidate, and waits until it leads.
     ///
-    /// On one server, clients lead in the order in which their candidates came; a leader that resigns and campaigns again
+    /// Except over several independent masters, clients lead in the order in which their candidates came; a leader that resigns and campaigns again
     /// goes to the end of the queue. The candidates of one client have one place together. Each call is a candidate of its own, whatever
     /// [`Owner`] it is made by.
     ///
@@ -224,7 +224,7 @@ impl Election {
         Ok(self.pulpit.look().await?.0)
     }
 
-    /// Returns an observer of who leads and of each change. No I/O; observing does not make you a candidate.
+    /// Returns an observer of who leads. No I/O; observing does not make you a candidate.
     ///
     /// ```no_run
     /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {

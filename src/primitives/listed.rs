@@ -38,7 +38,7 @@ pub struct ListedLock {
     pub last_token: Option<u64>,
     /// The number of clients that wait for it, those of Redisson included.
     pub waiting_clients: u32,
-    /// The clients of this library that wait for it, in the order in which they get it. It is empty over several servers, which
+    /// The clients of this library that wait for it, in the order in which they get it. It is empty over several masters, which
     /// share no order.
     pub waiting: Vec<Waiter>,
 }

@@ -109,7 +109,7 @@ impl Listing {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] if a server does not answer that is needed: call it again to go on from there;
+    /// [`Error::Unavailable`] if a server that is needed does not answer: call it again to go on from there;
     /// [`Error::Denied`] if this user lacks the rights `scan` or, for [`contended`](crate::Client::contended),
     /// `pubsub|channels`; [`Error::Closed`].
     ///

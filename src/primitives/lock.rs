@@ -261,7 +261,7 @@ impl Inspect for Lock {
             // On one server, a token is the time of its acquisition in microseconds, accurate to one block.
             since: last_token
                 .filter(|_| ours && one_server)
-                .map(|token| UNIX_EPOCH + Duration::from_micros(token)),
+                .and_then(|token| UNIX_EPOCH.checked_add(Duration::from_micros(token))),
             last_token,
             waiting_clients: queued + subscribers.saturating_sub(listens_twice.into()),
             waiting,

@@ -72,14 +72,16 @@ impl Mutex {
     /// passes it to the first of them by a message. The tasks of a client share one place in this queue. They are served
     /// in the order of their arrival, and pass the lock among themselves for up to the
     /// [`handoff_window`](crate::ClientBuilder::handoff_window); with
-    /// [`Client::fair_mutex`](crate::Client::fair_mutex) each task has its own. Over several servers, and between this
+    /// [`Client::fair_mutex`](crate::Client::fair_mutex) each task has its own. Over several masters, and between this
     /// library and Redisson, no order is guaranteed.
     ///
     /// # Errors
     ///
     /// [`Error::Unavailable`] once the servers have not answered for
     /// [`unavailable_after`](crate::ClientBuilder::unavailable_after); [`Error::Lost`] if the owner still has
-    /// guards of a lost hold of this lock; [`Error::Timeout`] if [`with_wait`](Self::with_wait) limits the wait; without
+    /// guards of a lost hold of this lock; [`Error::Timeout`] if [`with_wait`](Self::with_wait) limits the wait;
+    /// [`Error::Deadlock`] if the wait is part of a circle of owners, and [`deadlocks`](crate::ClientBuilder::deadlocks) makes that
+    /// an error; without
     /// waiting, [`Error::SelfWait`] if this task holds the lock for another owner and the client was built
     /// [`with SelfWait::Fail`](crate::ClientBuilder::self_wait), [`Error::InvalidName`], [`Error::InvalidConfig`],
     /// [`Error::WrongType`], [`Error::Denied`] and [`Error::Closed`].
@@ -104,7 +106,7 @@ impl Mutex {
     /// # Errors
     ///
     /// [`Error::Timeout`], which names the holder, if another holder kept the lock; [`Error::Unavailable`] if the
-    /// servers did not answer, also because `timeout` is shorter than a round trip; otherwise the same as [`lock`](Self::lock).
+    /// servers did not answer, even if only since `timeout` is shorter than a round trip; otherwise the same as [`lock`](Self::lock).
     ///
     /// # Cancel safety
     ///
@@ -155,7 +157,7 @@ impl Mutex {
         self.handle.try_acquire(timeout, Location::caller())
     }
 
-    /// Returns a handle whose holds end after `lease`, 10 ms to 30 days. The watchdog does not renew them.
+    /// Returns a handle whose holds end after `lease`, 10 ms to 30 days, or to the `restart_quarantine` if there is one. The watchdog does not renew them.
     ///
     /// ```no_run
     /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
@@ -171,7 +173,7 @@ impl Mutex {
         self.on_terms(|terms| terms.lease = LeaseTerms::Fixed(lease))
     }
 
-    /// Returns a handle whose holds the watchdog renews every third of `ttl`, 10 ms to 30 days. A crashed holder's lock
+    /// Returns a handle whose holds the watchdog renews every third of `ttl`, 10 ms to 30 days, or to the `restart_quarantine` if there is one. A crashed holder's lock
     /// is free after at most `ttl`. The default is the client's TTL.
     #[doc(alias = "lockWatchdogTimeout")]
     #[must_use = "it returns another handle"]
@@ -306,7 +308,7 @@ impl Mutex {
     ///
     /// This is a tool for operators: it breaks the guarantee that the holder has. The holder learns of the loss at its
     /// next renewal, or at the end of a fixed lease, and may go on writing until then. Prefer [`force_unlock_if`](Self::force_unlock_if): over several
-    /// servers, this call may come to one of them only when the next hold has begun, and then ends that one there.
+    /// masters, this call may come to one of them only when the next hold has begun, and then ends that one there.
     ///
     /// # Errors
     ///

@@ -9,9 +9,9 @@ use crate::engine::watch::Watch;
 use crate::error::{Error, Fault};
 use crate::key::LockKind;
 
-/// Reports who leads now, and then every change; see [`Election::observe`](crate::Election::observe).
+/// Reports who leads now, and then the latest state whenever that changes; see [`Election::observe`](crate::Election::observe).
 ///
-/// It reports the latest state, and may skip short-lived ones. That nobody leads is a state, too. It never goes back to an
+/// It may skip states that do not last. That nobody leads is a state, too. It never goes back to an
 /// earlier term, nor to an earlier value of a leader.
 pub struct Observer {
     pulpit: Pulpit,
@@ -38,7 +38,7 @@ impl Observer {
     /// the present state at once.
     ///
     /// A change is known at once if it comes with a message: a leader that begins, proclaims something, resigns, is dropped
-    /// with its runtime or its client, or is unlocked by force. One whose process was killed is missed when its lock ends. If a message
+    /// with its runtime or its client, or is unlocked by force. That a leader's process was killed is known when its lock ends. If a message
     /// is lost, the change is known 4 s later at most.
     ///
     /// # Errors

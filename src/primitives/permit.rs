@@ -82,7 +82,7 @@ impl Permit {
         self.guard.run_until_lost(future).await
     }
 
-    /// Extends the lease so that it lasts for at least `lease` from now, 10 ms to 30 days. It never shortens it.
+    /// Extends the lease so that it lasts for at least `lease` from now, 10 ms to 30 days, or to the `restart_quarantine` if there is one. It never shortens it.
     ///
     /// Use it for permits with a [fixed lease](crate::Semaphore::with_lease); the watchdog renews others anyway.
     ///

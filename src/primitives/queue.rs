@@ -109,21 +109,21 @@ impl Queue {
     }
 
     /// Returns a handle whose pushes fail with [`Error::QueueFull`] if there would be more than `items` items that are neither
-    /// done nor dead; that of more at once fails with [`Error::InvalidArgument`]. It may be 1 to [`u32::MAX`]; `None`, the
+    /// done nor dead; one push of more than `items` fails with [`Error::InvalidArgument`]. It may be 1 to [`u32::MAX`]; `None`, the
     /// default, means any number. With zero, nothing could ever be pushed: the first call fails with [`Error::InvalidConfig`].
     #[must_use = "it returns another handle"]
     pub fn with_capacity(&self, items: impl Into<Option<u32>>) -> Self {
         self.with_items(|all| all.capacity = items.into())
     }
 
-    /// Returns a handle whose deliveries the watchdog renews every third of `ttl`, 10 ms to 30 days. An item of a crashed
+    /// Returns a handle whose deliveries the watchdog renews every third of `ttl`, 10 ms to 30 days, or to the `restart_quarantine` if there is one. An item of a crashed
     /// worker is delivered again after at most `ttl`. The default is the client's TTL.
     #[must_use = "it returns another handle"]
     pub fn with_ttl(&self, ttl: Duration) -> Self {
         self.on_terms(|terms| terms.lease = LeaseTerms::Watched(ttl))
     }
 
-    /// Returns a handle whose deliveries end after `lease`, 10 ms to 30 days. The watchdog does not renew them.
+    /// Returns a handle whose deliveries end after `lease`, 10 ms to 30 days, or to the `restart_quarantine` if there is one. The watchdog does not renew them.
     #[must_use = "it returns another handle"]
     pub fn with_lease(&self, lease: Duration) -> Self {
         self.on_terms(|terms| terms.lease = LeaseTerms::Fixed(lease))

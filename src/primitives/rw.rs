@@ -254,7 +254,7 @@ impl Inspect for Side {
             // A writer's token is the time of its acquisition. A reader has that of the writer before it.
             since: last_token
                 .filter(|_| ours && one_server && readers.is_empty())
-                .map(|token| UNIX_EPOCH + Duration::from_micros(token)),
+                .and_then(|token| UNIX_EPOCH.checked_add(Duration::from_micros(token))),
             last_token,
             waiting_clients: queued + subscribers.saturating_sub(listens_twice.into()),
             waiting,

@@ -45,7 +45,7 @@ impl ReadGuard {
     /// Returns the token of the version that is read: it is at least the token of every earlier writer, and less than that
     /// of every later one.
     ///
-    /// Readers between two writers have the same; over several servers it may differ, if a writer did not get a majority in
+    /// Readers between two writers have the same; over several masters it may differ, if a writer did not get a majority in
     /// between. After a failover or a restart, in which a server may have forgotten a writer, it is a later one. (Without a
     /// grace it is an earlier one then: see [`restart_quarantine`](crate::ClientBuilder::restart_quarantine).)
     pub fn token(&self) -> u64 {
@@ -241,7 +241,7 @@ macro_rules! lock_guard {
                 self.guard.run_until_lost(future).await
             }
 
-            /// Extends the lock so that it lasts for at least `lease` from now, 10 ms to 30 days; see [`Guard::extend`].
+            /// Extends the lock so that it lasts for at least `lease` from now, 10 ms to 30 days, or to the `restart_quarantine` if there is one; see [`Guard::extend`].
             ///
             /// # Errors
             ///

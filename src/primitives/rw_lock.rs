@@ -19,13 +19,13 @@ use crate::owner::Owner;
 /// A handle to a read-write lock: many readers hold it at once, or one writer alone. The handle itself holds nothing, and
 /// making one costs no I/O.
 ///
-/// On one server, readers and writers wait in one queue: a writer that waits lets no new readers in before it, and a
+/// Except over several independent masters, readers and writers wait in one queue: a writer that waits lets no new readers in before it, and a
 /// release lets in the next writer, or all readers up to the next writer. The readers of a client share one
 /// lease. While it is held, another reader of the client joins without a request for the length of the
 /// [`handoff_window`](crate::ClientBuilder::handoff_window); then one request asks for all of them whether somebody else
 /// waits.
 ///
-/// With [several servers](crate::ClientBuilder::nodes), each reader and each writer needs a majority of them. They share no
+/// Over [several independent masters](crate::ClientBuilder::nodes), each reader and each writer needs a majority of them. They share no
 /// queue. A writer that waits keeps new readers out all the same, but of several writers any may be the next, and a release
 /// lets readers and writers race. If a waiting writer's process dies, readers wait for up to 5 s more.
 ///
@@ -65,7 +65,7 @@ impl RwLock {
         self.write.name()
     }
 
-    /// Returns a handle whose holds end after `lease`, 10 ms to 30 days. The watchdog does not renew them. Readers of a client
+    /// Returns a handle whose holds end after `lease`, 10 ms to 30 days, or to the `restart_quarantine` if there is one. The watchdog does not renew them. Readers of a client
     /// share a lease, which lasts as long as the longest of those asked for that still read, and up to a TTL of theirs longer.
     #[doc(alias = "leaseTime")]
     #[must_use = "it returns another handle"]
@@ -73,7 +73,7 @@ impl RwLock {
         self.on_terms(|terms| terms.lease = LeaseTerms::Fixed(lease))
     }
 
-    /// Returns a handle whose holds the watchdog renews every third of `ttl`, 10 ms to 30 days. A crashed holder's part of the
+    /// Returns a handle whose holds the watchdog renews every third of `ttl`, 10 ms to 30 days, or to the `restart_quarantine` if there is one. A crashed holder's part of the
     /// lock is free after at most `ttl`. The default is the client's TTL. Beside Redisson it must not be greater than
     /// `lockWatchdogTimeout`.
     #[doc(alias = "lockWatchdogTimeout")]
@@ -92,7 +92,8 @@ impl RwLock {
 
     /// Returns a handle whose readers and writers keep their part for `min_hold` after they got it, even if they give it back
     /// earlier. A writer keeps everybody out in that time, this process, too; a reader keeps writers out. A downgraded
-    /// writer keeps writers out for the rest of it. The limit is 30 days; zero is the default. See
+    /// writer keeps writers out for the rest of it. The limit is 30 days, or the
+    /// `restart_quarantine` if there is one; zero is the default. A [fixed lease](Self::with_lease) must be at least as long. See
     /// [`Mutex::with_min_hold`](crate::Mutex::with_min_hold), which has an example.
     ///
     /// A writer of Redisson goes by the end of the whole lock. If several read, it may wait for up to a TTL longer.
@@ -135,8 +136,10 @@ impl RwLock {
     ///
     /// [`Error::Unavailable`] once the servers have not answered for
     /// [`unavailable_after`](crate::ClientBuilder::unavailable_after); [`Error::Lost`] if the owner still has guards of a lost
-    /// hold of this lock; without waiting, [`Error::InvalidName`], [`Error::InvalidConfig`], [`Error::WrongType`] (also if the
-    /// key is a lock of another kind), [`Error::Denied`] and [`Error::Closed`].
+    /// hold of this lock; [`Error::Timeout`] if [`with_wait`](Self::with_wait) limits the wait; [`Error::Deadlock`] as for
+    /// [`Mutex::lock`](crate::Mutex::lock); without waiting, [`Error::SelfWait`], [`Error::InvalidName`],
+    /// [`Error::InvalidConfig`], [`Error::WrongType`] (even if the key is a lock, but of another kind), [`Error::Denied`] and
+    /// [`Error::Closed`].
     ///
     /// # Cancel safety
     ///
@@ -304,7 +307,7 @@ impl RwLock {
 
     /// Asks the servers who holds the lock, and who waits for it. While it is held for reading,
     /// [`readers`](LockStatus::readers) lists a holder for each client that reads, and `holder` is one of them. Over several
-    /// servers, a client reads if a majority lists it.
+    /// masters, a client reads if a majority lists it.
     ///
     /// # Errors
     ///

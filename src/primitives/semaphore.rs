@@ -29,7 +29,7 @@ use crate::error::Error;
 /// as the times that they are. So their clocks must not be ahead of the old master's by more than 1 % of the TTL: otherwise a
 /// permit may come back while its holder has it still, until its next renewal.
 ///
-/// It is on one server, or on a master of a cluster. With [several servers](crate::ClientBuilder::nodes) every call fails
+/// It is on one server, or on a master of a cluster. With [several independent masters](crate::ClientBuilder::nodes) every call fails
 /// with [`Error::SingleServerOnly`]: three clients could each get a majority of them for two permits.
 ///
 /// ```no_run
@@ -65,13 +65,13 @@ impl Semaphore {
         Self { handle: self.handle.with_permits(permits) }
     }
 
-    /// Returns a handle whose permits end after `lease`, 10 ms to 30 days. The watchdog does not renew them.
+    /// Returns a handle whose permits end after `lease`, 10 ms to 30 days, or to the `restart_quarantine` if there is one. The watchdog does not renew them.
     #[must_use = "it returns another handle"]
     pub fn with_lease(&self, lease: Duration) -> Self {
         Self { handle: self.handle.on_terms(|terms| terms.lease = LeaseTerms::Fixed(lease)) }
     }
 
-    /// Returns a handle whose permits the watchdog renews every third of `ttl`, 10 ms to 30 days. The permits of a crashed
+    /// Returns a handle whose permits the watchdog renews every third of `ttl`, 10 ms to 30 days, or to the `restart_quarantine` if there is one. The permits of a crashed
     /// process come back after at most `ttl`. The default is the client's TTL.
     #[must_use = "it returns another handle"]
     pub fn with_ttl(&self, ttl: Duration) -> Self {
@@ -96,12 +96,13 @@ impl Semaphore {
     /// Acquires a permit, and waits until one is free, or as [`with_wait`](Self::with_wait) says.
     ///
     /// If the semaphore does not exist and the handle has no [`with_permits`](Self::with_permits), it waits until somebody
-    /// makes the semaphore, and says so in a traced line at `WARN`.
+    /// makes the semaphore, and the client logs that at `WARN`.
     ///
     /// # Errors
     ///
     /// [`Error::Unavailable`] once the server has not answered for
-    /// [`unavailable_after`](crate::ClientBuilder::unavailable_after); [`Error::SingleServerOnly`];
+    /// [`unavailable_after`](crate::ClientBuilder::unavailable_after); [`Error::Timeout`] if [`with_wait`](Self::with_wait) limits
+    /// the wait; [`Error::Deadlock`] with [`Deadlocks::Fail`](crate::Deadlocks::Fail); [`Error::SingleServerOnly`];
     /// [`Error::InvalidName`] and [`Error::InvalidConfig`]; [`Error::WrongType`]; [`Error::Denied`]; [`Error::Closed`].
     ///
     /// # Cancel safety
@@ -292,7 +293,7 @@ impl Semaphore {
 
     /// Waits until nobody has a permit: all that were acquired have come back, or were forgotten. With it, a semaphore is a wait
     /// group that survives crashes: each participant holds a permit while it works, and the permit of one that crashed comes back
-    /// after its TTL. Whether a participant has done its work, its permit does not tell.
+    /// after its TTL. A permit that has come back does not tell whether its holder has finished its work.
     ///
     /// If nobody has a permit yet, it returns at once, or at the end of a `restart_quarantine` that goes on. So let the participants
     /// take their permits before you wait. The caller
@@ -301,7 +302,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if permits were held of which a server that has taken over, or has restarted, does not know, and there is no
+    /// [`Error::Lost`] if permits were held that a server does not know, since it has taken over or was restarted, and there is no
     /// [`restart_quarantine`](crate::ClientBuilder::restart_quarantine): their holders may still work. Only the
     /// call that saw those permits knows of them: call it again, and it says that all are back. With a quarantine, it waits until that
     /// is over, whoever calls; [`Error::Unavailable`] once the server has not answered for

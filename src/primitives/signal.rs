@@ -18,7 +18,7 @@ use crate::script::{self, Arg, Call, Reply, Script, ttl_ms};
 /// making one costs no I/O.
 ///
 /// A signal is a number on the server that each [`notify_all`](Self::notify_all) raises, and the data that came with the last
-/// one. So nothing is lost while nobody listens, as a message would be: note the number that you have
+/// one. So a signal is not lost while nobody listens, as a message would be: note the number that you have
 /// [`seen`](Self::seen), look at what it is about, and wait until the number has [`changed`](Self::changed). What is signalled
 /// between the two ends the wait at once.
 ///
@@ -26,15 +26,16 @@ use crate::script::{self, Arg, Call, Reply, Script, ttl_ms};
 /// * Several signals in a row may end one wait, with the data of the last. To process each of them, use a queue or a stream.
 /// * Numbers are the server's microseconds, or one more than the last. So they do not repeat after a restart that loses them.
 ///   Such a loss ends all waits with number 0 and without data, as if there had been a signal: there may have been one.
-/// * A server that takes over in a failover may lack the last signals. Who had not seen them yet waits on; who had is woken.
+/// * A server that takes over in a failover may lack the last signals. A waiter that had not seen them goes on waiting; one that had
+///   is woken.
 /// * The server keeps the number and the data for a day after the last signal, or the last wait for one.
 ///
 /// To wake only *one* of those who wait, use a [`Semaphore`](crate::Semaphore) of no permits:
 /// [`add_permits(1)`](crate::Semaphore::add_permits) wakes one, which then [forgets](crate::Permit::forget) its permit. If it crashes before
 /// that, another one is woken.
 ///
-/// Redisson has no counterpart: its `RTopic` is a message that is lost if nobody listens. It is on one server, or on a master of
-/// a cluster. With [several servers](crate::ClientBuilder::nodes) every call fails with [`Error::SingleServerOnly`].
+/// Redisson has no counterpart: a message of its `RTopic` is lost if nobody listens. A signal is on one server, or on a master of
+/// a cluster. With [several independent masters](crate::ClientBuilder::nodes) every call fails with [`Error::SingleServerOnly`].
 ///
 /// # Examples
 ///
@@ -60,7 +61,7 @@ use crate::script::{self, Arg, Call, Reply, Script, ttl_ms};
 /// while !is_there_work().await {
 ///     let seen = signal.seen().await?;
 ///     guard.unlock().await?;
-///     signal.changed(seen).await?; // also if it came before this line
+///     signal.changed(seen).await?; // returns even if it came before this line
 ///     guard = lock.lock().await?;
 /// }
 /// # Ok(()) }

@@ -21,8 +21,9 @@ pub struct LockStatus {
     #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serial::maybe_seconds"))]
     pub remaining: Option<Duration>,
     /// The time since which a client of this library has held it, by the server's clock, accurate to about one
-    /// [`handoff_window`](crate::ClientBuilder::handoff_window). `None` for other holders, over several
-    /// nodes, and while a cluster moves the lock's slot.
+    /// [`handoff_window`](crate::ClientBuilder::handoff_window). `None` for other holders, while the lock is
+    /// held for reading, over several masters, while a cluster moves the lock's slot, and once it has been held for longer than the
+    /// [`token_retention`](crate::ClientBuilder::token_retention).
     #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serial::maybe_time"))]
     pub since: Option<SystemTime>,
     /// The highest token reserved for its holds so far; `None` if the servers know none, or while a cluster moves the
@@ -32,7 +33,7 @@ pub struct LockStatus {
     /// first 1000 are counted.
     pub waiting_clients: u32,
     /// The clients of this library that wait for the lock, in the order in which they get it. It is empty over several
-    /// servers, which share no order, and while a cluster moves the lock's slot.
+    /// masters, which share no order, and while a cluster moves the lock's slot.
     pub waiting: Vec<Waiter>,
     /// Those who read, one for each client, if it is a [read-write lock](crate::RwLock) that is held for reading.
     pub readers: Vec<Holder>,

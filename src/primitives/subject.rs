@@ -6,6 +6,7 @@
 
 use std::panic::Location;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use tracing::field::{Empty, display};
@@ -13,6 +14,7 @@ use tracing::{Instrument, Span};
 
 use super::asking::{ask, check_name, unexpected};
 use crate::clock::{Clock, Timestamp};
+use crate::counts::Counts;
 use crate::engine::gate::Engine;
 use crate::engine::quorum::Quorum;
 use crate::engine::watch::Watch;
@@ -133,6 +135,7 @@ impl Subject {
         );
         let waiting = async {
             self.check()?;
+            let _open = OpenWait::begin(&self.engine.events.counts);
             tokio::select! {
                 biased;
                 () = self.engine.closed() => Err(self.engine.ended().await),
@@ -224,6 +227,22 @@ impl Subject {
             return Err(Error::SingleServerOnly { kind, why: why.into() });
         }
         Ok(())
+    }
+}
+
+/// A wait that goes on, as long as this is there.
+struct OpenWait<'a>(&'a Counts);
+
+impl<'a> OpenWait<'a> {
+    fn begin(counts: &'a Counts) -> Self {
+        counts.open_waits.fetch_add(1, Relaxed);
+        Self(counts)
+    }
+}
+
+impl Drop for OpenWait<'_> {
+    fn drop(&mut self) {
+        self.0.open_waits.fetch_sub(1, Relaxed);
     }
 }
 

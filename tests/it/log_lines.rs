@@ -144,3 +144,31 @@ fn every_line_is_on_the_page_about_the_log_and_the_page_has_no_others() {
         }
     }
 }
+
+#[test]
+fn every_span_is_on_the_page_about_the_log_with_all_its_fields() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/primitives");
+    let rows = rows();
+    let mut count = 0;
+    for file in fs::read_dir(source).expect("the source") {
+        let path = file.expect("an entry").path();
+        if path.is_dir() {
+            continue;
+        }
+        let text = fs::read_to_string(&path).expect("a source file");
+        for call in text.split("debug_span!(").skip(1) {
+            let lines = call.lines().map(|line| line.trim().trim_end_matches(','));
+            let lines = lines.take_while(|line| !line.starts_with(')'));
+            let mut parts = lines.skip_while(|line| !line.starts_with('"'));
+            let title = format!("span `{}`", parts.next().expect("a name").trim_matches('"'));
+            let row = rows.iter().find(|row| row.1[1] == title);
+            let row = row.unwrap_or_else(|| panic!("docs/logs.md has no row for {title}"));
+            for field in parts {
+                let name = field.split([' ', '=']).next().expect("a name").trim_start_matches('%');
+                assert!(row.1[2].contains(&format!("`{name}`")), "the row of {title} lacks {name}");
+            }
+            count += 1;
+        }
+    }
+    assert_eq!(count, rows.iter().filter(|row| row.1[1].starts_with("span ")).count());
+}

@@ -129,6 +129,48 @@ async fn an_acquisition_of_several_locks_has_a_span_around_theirs() {
 }
 
 #[tokio::test]
+async fn a_request_about_no_lease_has_a_span_and_is_counted() {
+    let (log, _listening) = Log::listen();
+    let (server, [client]) = setup().await;
+    let before = client.stats();
+    let (queue, latch, signal) = (client.queue("q"), client.latch("l"), client.signal("s"));
+    queue.push("one").await.expect("an answer");
+    latch.try_set_count(1, Duration::MAX).await.expect("an answer");
+    latch.count_down().await.expect("an answer");
+    signal.notify_all("").await.expect("an answer");
+    let requests =
+        [("q", "item_push"), ("l", "latch_set"), ("l", "latch_count_down"), ("s", "signal_notify")];
+    for (name, script) in requests {
+        let (name, script) = (format!("name=\"{name}\""), format!("script=\"{script}\""));
+        let parts = [" close ", "request{", &name, &script, "took_us=", "outcome=\"answered\""];
+        assert!(log.has(&parts), "no {parts:?} in {}", log.text());
+    }
+    let asked = client.stats();
+    assert_eq!((asked.requests, asked.requests_failed), (before.requests + 4, 0));
+
+    server.command(&["SET", "l", "text"]).await;
+    let error = latch.count().await.expect_err("it is no latch");
+    let outcome = format!("outcome={error}");
+    assert!(log.has(&["request{", "script=\"latch_status\"", &outcome]), "{}", log.text());
+    let failed = client.stats();
+    assert_eq!((failed.requests, failed.requests_failed), (before.requests + 5, 1));
+}
+
+#[tokio::test]
+async fn waits_for_a_latch_or_a_signal_are_counted_while_they_go_on() {
+    let (_server, [client]) = setup().await;
+    let latch = client.latch("l");
+    latch.try_set_count(1, Duration::MAX).await.expect("an answer");
+    let (opens, given_up) =
+        (tokio::spawn(latch.wait()), tokio::spawn(client.signal("s").changed(0)));
+    eventually(LIMIT, "both wait", async || client.stats().open_waits == 2).await;
+    latch.count_down().await.expect("an answer");
+    opens.await.expect("no panic").expect("it is open");
+    given_up.abort();
+    eventually(LIMIT, "nobody waits", async || client.stats().open_waits == 0).await;
+}
+
+#[tokio::test]
 async fn an_acquisition_of_permits_has_a_span_that_tells_how_it_went() {
     let (_server, [client]) = setup().await;
     let semaphore = client.semaphore("api").with_permits(2);

@@ -332,9 +332,9 @@ impl Claim {
             }
             let now = gate.engine.clock.now();
             let since = match (fault.quarantine(), &state.trouble) {
-                // The server answers. A failure counts from the end on.
+                // The server answers. A failure counts from the end on, or from one that comes sooner.
                 (Some(left), _) => now.plus(left),
-                (None, Some(trouble)) => trouble.since,
+                (None, Some(trouble)) => trouble.since.min(now),
                 // If it took longer than an answer may, nobody polled it, or this process stood still.
                 (None, None) => self.began_at.max(now.minus(gate.engine.config.response_timeout)),
             };

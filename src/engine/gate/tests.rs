@@ -18,6 +18,7 @@ use crate::config::{LeaseTerms, Terms};
 use crate::engine::kind::plain::Plain;
 use crate::engine::kind::{Kind, Sharing, Wanted};
 use crate::engine::lease::tests::{grant, watched};
+use crate::error::Fault;
 use crate::fleet::Fleet;
 use crate::key::LeaseId;
 use crate::node::Node;
@@ -59,6 +60,20 @@ async fn the_driver_is_woken_by_a_request_that_it_has_to_take_over_and_not_by_ta
 }
 
 #[tokio::test]
+async fn a_driver_with_nobody_to_ask_for_does_not_come_before_the_release() {
+    let entry = held();
+    let (gate, lease) = (entry.hold().gate.clone(), entry.hold().lease.clone());
+    gate.update(|state, _| state.driven = true);
+    let is_woken = || gate.changed.notified().now_or_never().is_some();
+    while is_woken() {}
+    let now = gate.engine.clock.now();
+    let release = gate.update(|state, _| state.release(&lease, now));
+    assert!(!is_woken());
+    drop(gate.finish_release(release));
+    assert!(is_woken(), "it ends with the answer");
+}
+
+#[tokio::test]
 async fn a_request_that_nobody_needs_is_given_back_while_the_lock_is_in_use_here() {
     let gate = gate();
     let mut situation = Situation {
@@ -77,6 +92,20 @@ async fn a_request_that_nobody_needs_is_given_back_while_the_lock_is_in_use_here
     };
     BackingOff::new(gate).look(&mut situation);
     assert!(situation.begun.is_none());
+}
+
+#[tokio::test]
+async fn an_outage_that_begins_in_a_quarantine_does_not_count_from_its_end() {
+    let gate = gate();
+    let wanted = begun(&gate).wanted.clone();
+    let fails_by = |fault| {
+        let claim = gate.update(|state, _| gate.claim(state, wanted.clone(), 0));
+        claim.failed(&fault, true);
+        let now = gate.engine.clock.now();
+        gate.update(|state, _| state.trouble.as_ref().is_some_and(|it| it.since <= now))
+    };
+    assert!(!fails_by(Fault::Quarantined(Duration::from_secs(30))), "the server answers");
+    assert!(fails_by(Fault::Down("connection refused".into())));
 }
 
 #[tokio::test]

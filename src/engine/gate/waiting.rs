@@ -17,6 +17,8 @@ use crate::owner::{Owner, Place};
 
 /// A place among the waiters. Dropping it gives the place up.
 pub(crate) struct Waiting {
+    /// Those who look for deadlocks know of it. Dropped before the gate, which is there as long as they know.
+    pub(super) noted: Option<Noted>,
     pub(super) gate: Arc<Gate>,
     pub(super) arrival: u64,
     granted: oneshot::Receiver<Result<Offer, Error>>,
@@ -24,8 +26,6 @@ pub(crate) struct Waiting {
     over: bool,
     /// What is told of the wait if it is dropped; `None` once it has ended, or if nothing is.
     asked: Option<(&'static Location<'static>, Timestamp)>,
-    /// Those who look for deadlocks know of it.
-    pub(super) noted: Option<Noted>,
     /// It counts as a wait.
     told: bool,
 }
