@@ -24,13 +24,13 @@ const CODES: &str = "\
 Exit codes:
     0  done
    64  wrong usage, or a name that cannot be used
-   65  a name is a lock of another kind, or no lock at all
+   65  a name belongs to another kind of lock, or to no lock
    69  the servers do not answer
    70  a fault of this program or of this host
    75  somebody else holds the lock
    77  a right or the login is denied
    78  a setting cannot work
-   79  run: a lock was lost while the command ran, or an outer run ended before
+   79  run: a lock was lost while the command ran, or an outer run ended before the command started
    80  run --strict: the command ended well, but the servers did not confirm the release
   126  run: the command is not executable
   127  run: the command was not found
@@ -70,10 +70,10 @@ pub struct Servers {
     /// Write JSON: results to standard output, the events of `run` to standard error.
     #[arg(long, global = true)]
     pub json: bool,
-    /// Say less: only errors.
+    /// Say only what goes wrong. With --json, results are still written; of the events of `run`, only losses and failures are.
     #[arg(short, long, global = true)]
     pub quiet: bool,
-    /// Say more: how long a wait took, fencing tokens.
+    /// `run`: also say how long the wait took, and the fencing tokens.
     #[arg(short, long, global = true, conflicts_with = "quiet")]
     pub verbose: bool,
 }
@@ -127,7 +127,8 @@ pub struct Run {
     /// Do not wait: exit with 75 if somebody else holds a lock.
     #[arg(short = 'n', long, conflicts_with = "wait")]
     pub no_wait: bool,
-    /// Wait for at most this long, for all locks together ("30s", "2m", or seconds), then exit with 75.
+    /// Wait for at most this long, for all locks together ("30s", "2m", or seconds), then exit with 75. The time begins when `run` is
+    /// connected to the servers, which may take 5 s (connect_timeout in --settings).
     #[arg(short = 'w', long, alias = "timeout", value_name = "TIME", value_parser = duration)]
     pub wait: Option<Duration>,
     /// The code to exit with if somebody else holds a lock.
@@ -144,15 +145,16 @@ pub struct Run {
     pub max_hold: Option<Duration>,
     /// Keep the locks taken for at least this long, even if the command ends earlier: for jobs that several hosts start at the
     /// same time. `run` ends with the command all the same. Behind Sentinels, in a cluster and over several masters it may not
-    /// be longer than the restart_quarantine.
+    /// be longer than the restart_quarantine. It has no effect on a lock that an outer `run` holds.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub min_hold: Option<Duration>,
     /// What to do if a lock is lost.
     #[arg(long, value_name = "ACTION", value_enum, default_value_t = OnLost::Term)]
     pub on_lost: OnLost,
     /// A shell command to run in place of the TERM signal if a lock is lost. It sees the reason in LEASEHOLD_LOST, as a
-    /// word such as not_renewed, and in LEASEHOLD_LOST_TEXT, as a text; the lock's name in LEASEHOLD_LOCK, and the command's process
-    /// id in LEASEHOLD_PID. The kill follows all the same.
+    /// word such as not_renewed, and in LEASEHOLD_LOST_TEXT, as a text; the lock's name in LEASEHOLD_LOCK, its token in
+    /// LEASEHOLD_TOKEN unless an outer `run` holds it, and the command's process id in LEASEHOLD_PID. The kill follows all the
+    /// same.
     #[arg(long, value_name = "SHELL_COMMAND", conflicts_with = "on_lost")]
     pub on_lost_run: Option<String>,
     /// Time between the request to end and the kill, at most a third of the TTL.
@@ -186,7 +188,7 @@ pub struct Names {
 /// List the locks on the servers: who holds them, since when, and how many wait.
 ///
 /// Servers keep no list of locks, so all keys are looked at, with pauses that leave the servers four fifths of their time: ten
-/// to twenty seconds for a million keys. Those that most clients wait for come first, then those that are held longest.
+/// to twenty seconds for a million keys. Locks with the most waiters come first, then those held longest.
 ///
 /// WAITS-FOR names the locks that the holder waits for, as it has noted on the servers; where nothing is noted, those that a client
 /// of its name waits for. Clients that wait for each other in a circle are named below. Without notes that may be no deadlock: a client
@@ -211,7 +213,8 @@ pub struct List {
 pub struct WaitFor {
     #[command(flatten)]
     pub names: Names,
-    /// Wait for at most this long ("30s", "2m", or seconds).
+    /// Wait for at most this long ("30s", "2m", or seconds). Connecting to the servers is not cut short by it, and may take 5 s
+    /// (connect_timeout in --settings).
     #[arg(short = 'w', long, alias = "timeout", value_name = "TIME", value_parser = duration)]
     pub wait: Option<Duration>,
 }
@@ -219,21 +222,21 @@ pub struct WaitFor {
 /// Free a lock that somebody else holds.
 ///
 /// Name the holder as `list` or `inspect` has shown it. If somebody else has taken the lock since, nothing is freed, and the exit
-/// code is 75. The holder learns of it at its next renewal, and may still be at work until then.
+/// code is 75. The holder learns of it at its next renewal (one of Redisson when it unlocks), and may still be at work until then.
 #[derive(Args)]
 pub struct Force {
     /// Name of the lock.
     // Not `name`: that is the client's.
     #[arg(value_name = "NAME")]
     pub lock: String,
-    /// The holder to expect, as `inspect` shows it; the beginning of its id is enough.
+    /// The holder to expect, as `list` or `inspect` shows it, or more of its id.
     #[arg(long, value_name = "HOLDER", required_unless_present = "any", conflicts_with = "any")]
     pub holder: Option<String>,
     /// Free it whoever holds it. Needs --yes.
     #[arg(long, requires = "yes")]
     pub any: bool,
     /// Confirm --any.
-    #[arg(long)]
+    #[arg(long, requires = "any")]
     pub yes: bool,
 }
 
@@ -250,16 +253,16 @@ pub struct Doctor {
 /// long as it takes. There is no login: it listens on this host alone unless --listen says otherwise, so put a proxy in front.
 #[derive(Args)]
 pub struct Export {
-    /// Where to listen: an address with a port, or a port of this host alone.
+    /// Where to listen: an address with a port, or just a port, which only this host can reach.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9910", value_parser = crate::export::address)]
     pub listen: SocketAddr,
     /// A host name by which readers call it, besides addresses and localhost; repeat it for several.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = crate::export::host)]
     pub host: Vec<String>,
     /// Time between two lists, at least.
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5s")]
     pub every: Duration,
-    /// How many locks have metrics of their own: those that most clients wait for, then those that are held longest.
+    /// How many locks have metrics of their own. Locks with the most waiters come first, then those held longest.
     #[arg(long, default_value_t = 500)]
     pub limit: usize,
     /// Only locks whose names begin with this.
@@ -291,7 +294,7 @@ pub enum OnLost {
     Term,
     /// Kill the command at once.
     Kill,
-    /// Let the command go on, although another one may hold the lock.
+    /// Let the command go on, although somebody else may hold the lock.
     Continue,
 }
 
@@ -313,6 +316,17 @@ mod tests {
     #[test]
     fn the_definition_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn what_would_have_no_effect_is_refused() {
+        for arguments in [
+            ["export", "--host", "locks.example.com:9910", "--quiet"],
+            ["force", "orders", "--holder=billing-7:01234567", "--yes"],
+        ] {
+            let all = ["leasehold"].into_iter().chain(arguments);
+            assert!(Cli::try_parse_from(all).is_err(), "{arguments:?}");
+        }
     }
 
     #[test]

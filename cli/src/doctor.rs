@@ -1,9 +1,9 @@
 //! `doctor`: are the servers fit for locks?
 
-use std::process;
 use std::time::Duration;
 
 use leasehold::{Client, Error, Finding, NodeStatus};
+use rustix::system::uname;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -13,17 +13,29 @@ use crate::text::{self, SCHEMA};
 
 /// A waiter that is not told of a release asks again after a while. What takes so long was no message.
 const SLOW: Duration = Duration::from_secs(1);
+/// How long the servers keep the token counter of the doctor's lock: the shortest time that the library takes.
+const RETENTION: Duration = Duration::from_secs(60);
 /// Something is to be mended.
 const FINDINGS: u8 = 1;
 /// Locks do not work.
 const BROKEN: u8 = 2;
 
 pub async fn doctor(doctor: &Doctor, servers: &Servers) -> Result<u8, Failure> {
-    let report = match servers.connect(None).await {
+    // Where no servers are named, nothing can be reported.
+    servers.urls()?;
+    let report = match connect(servers).await {
         Ok(client) => {
-            let report = examine(&client, servers, doctor.pairs).await;
+            let asked_to_end = exit::when_asked_to_end()?;
+            let examined = tokio::select! {
+                report = examine(&client, servers, doctor.pairs) => Ok(report),
+                code = asked_to_end => Err(code),
+            };
+            // It releases the lock, for which the next doctor of this host would wait.
             client.shutdown().await;
-            report
+            match examined {
+                Ok(report) => report,
+                Err(code) => return Ok(code),
+            }
         }
         Err(failure) => {
             Report { broken: vec![Problem::broken("no_connection", failure)], ..Report::default() }
@@ -34,6 +46,16 @@ pub async fn doctor(doctor: &Doctor, servers: &Servers) -> Result<u8, Failure> {
         false => report.print(servers.quiet),
     }
     Ok(report.code())
+}
+
+async fn connect(servers: &Servers) -> Result<Client, Failure> {
+    Ok(servers.builder(None)?.token_retention(RETENTION).connect().await?)
+}
+
+/// The name of the doctor's lock. All doctors of a host have the same one: each name has a token counter on the servers, which
+/// remains for a while, and as Redisson's for ever.
+fn lock_name() -> String {
+    format!("leasehold:doctor:{}", uname().nodename().to_string_lossy())
 }
 
 #[derive(Default)]
@@ -55,8 +77,7 @@ struct Problem {
 
 async fn examine(client: &Client, servers: &Servers, pairs: u32) -> Report {
     let mut report = Report::default();
-    // Nobody else asks for this name.
-    let name = format!("leasehold:doctor:{}:{}", client.name(), process::id());
+    let name = lock_name();
     // Some rights can be tried only on a lock that is held. If it cannot be had, that is found below.
     let held = client.mutex(&name).lock_with_timeout(Duration::from_secs(10)).await;
     match client.check().await {
@@ -111,7 +132,7 @@ async fn measure(client: &Client, name: &str, pairs: u32) -> Result<[Duration; 2
 
 /// Returns how long after a release another client that waits has the lock.
 async fn hand_over(client: &Client, servers: &Servers, name: &str) -> Result<Duration, Failure> {
-    let other = servers.connect(None).await?;
+    let other = connect(servers).await?;
     let guard = client.mutex(name).lock_with_timeout(Duration::from_secs(10)).await?;
     let waiter = tokio::spawn(other.mutex(name).lock_with_timeout(Duration::from_secs(90)));
     // Until it waits.
@@ -157,7 +178,7 @@ impl Report {
             show!("broken   {}", broken.text);
         }
         if self.code() == 0 && !quiet {
-            show!("in order");
+            show!("all in order");
         }
     }
 

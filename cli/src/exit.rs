@@ -1,8 +1,11 @@
 //! Exit codes, and the messages that go with them.
 
 use std::fmt;
+use std::io;
 
 use leasehold::Error;
+use nix::sys::signal::Signal;
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Wrong use of the command line.
 pub const USAGE: u8 = 64;
@@ -60,6 +63,24 @@ impl From<Error> for Failure {
         };
         Self::new(code, error.to_string())
     }
+}
+
+/// This program cannot learn of signals.
+pub fn no_signals(error: io::Error) -> Failure {
+    Failure::new(SOFTWARE, format!("cannot listen for signals: {error}"))
+}
+
+/// Listens for the signals that ask this program to end. The future returns the exit code for the first that comes.
+pub fn when_asked_to_end() -> Result<impl Future<Output = u8>, Failure> {
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(no_signals)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(no_signals)?;
+    Ok(async move {
+        let signal = tokio::select! {
+            _ = interrupt.recv() => Signal::SIGINT,
+            _ = terminate.recv() => Signal::SIGTERM,
+        };
+        of_signal(signal as i32)
+    })
 }
 
 /// The code of a program that a signal ended, as a shell reports it.

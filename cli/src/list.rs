@@ -66,13 +66,12 @@ pub async fn list(list: &List, servers: &Servers) -> Result<u8, Failure> {
         (false, true) => format!("{}\n", json(&locks, &blocked, end.is_ok())),
         (false, false) => table(&locks, &blocked, SystemTime::now(), text::has_colours(&stdout())),
     };
-    // Who reads it may have seen enough.
-    let _ = stdout().write_all(text.as_bytes());
+    text::write(format_args!("{text}"));
     end
 }
 
-/// Those that most wait for come first, then those that are held for longest: first of these are those of which nobody knows any more
-/// since when they are held, and last are semaphores, of which that is never known.
+/// Those with the most waiters come first, then those held longest: first of these are those of which nobody knows any more since when
+/// they are held, and last are semaphores, of which that is never known.
 pub fn sort(locks: &mut [ListedLock]) {
     locks.sort_by(|one, other| {
         let key = |lock: &ListedLock| {

@@ -1,6 +1,7 @@
 //! `try`, `wait`, `inspect` and `watch`: they look, and take nothing.
 
 use std::collections::HashMap;
+use std::slice;
 use std::time::{Duration, SystemTime};
 
 use leasehold::{Blocked, Client, Error, LockStatus};
@@ -10,6 +11,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use crate::args::{Names, Servers, WaitFor};
 use crate::exit::{self, Failure};
+use crate::graph::{self, Edge, Graph};
 use crate::text;
 
 /// How often `wait` and `watch` look.
@@ -70,12 +72,11 @@ pub async fn inspect(names: &Names, servers: &Servers) -> Result<u8, Failure> {
 
 pub async fn watch(names: &Names, servers: &Servers) -> Result<u8, Failure> {
     let client = servers.connect(None).await?;
-    let mut seen: HashMap<String, (LockStatus, Vec<Blocked>)> = HashMap::new();
+    let mut seen: HashMap<String, Seen> = HashMap::new();
     let mut looks = Looks::new(&client, names, servers);
     let mut ticks = interval(PERIOD);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut interrupts = signal(SignalKind::interrupt())
-        .map_err(|error| Failure::new(exit::SOFTWARE, format!("no signals: {error}")))?;
+    let mut interrupts = signal(SignalKind::interrupt()).map_err(exit::no_signals)?;
     let code = 'watching: loop {
         let look = async {
             ticks.tick().await;
@@ -87,29 +88,44 @@ pub async fn watch(names: &Names, servers: &Servers) -> Result<u8, Failure> {
         };
         for lock in locks.unwrap_or_default() {
             // Without the right to that, the rest is shown.
-            let blocked = client.blocked([&*lock.name]).await;
-            let before = || seen.get(&*lock.name).map(|(_, blocked)| blocked.clone());
-            let mut blocked = match blocked {
-                // What it was is not known to have changed.
-                Err(Error::Unavailable { .. }) => before().unwrap_or_default(),
-                blocked => blocked.unwrap_or_default(),
-            };
-            blocked.retain(|part| part.holds == lock.name);
-            let now = (lock, blocked);
-            if seen.get(&*now.0.name).is_none_or(|before| changed(before, &now)) {
-                let is_read = match servers.json {
-                    true => text::json(std::slice::from_ref(&now.0), &now.1),
-                    false => text::write(format_args!("{}", line(&now.0, &now.1))),
-                };
-                if !is_read {
-                    break 'watching exit::of_signal(Signal::SIGPIPE as i32);
-                }
+            let blocked = client.blocked([&*lock.name]).await.unwrap_or_default();
+            let circles = Graph::of(&[], &blocked).circles();
+            let now = Seen { lock, blocked, circles };
+            let before = seen.get(&*now.lock.name);
+            if before.is_none_or(|before| changed(before, &now)) && !now.show(servers.json) {
+                break 'watching exit::of_signal(Signal::SIGPIPE as i32);
             }
-            seen.insert(now.0.name.to_string(), now);
+            seen.insert(now.lock.name.to_string(), now);
         }
     };
     client.shutdown().await;
     Ok(code)
+}
+
+/// What `watch` has seen of a lock.
+struct Seen {
+    lock: LockStatus,
+    /// What its holders wait for, and those who hold that, and so on, as they have noted it.
+    blocked: Vec<Blocked>,
+    /// The deadlocks among these.
+    circles: Vec<Vec<Edge>>,
+}
+
+impl Seen {
+    /// Returns what its own holders wait for.
+    fn waits(&self) -> impl Iterator<Item = &Blocked> {
+        self.blocked.iter().filter(|part| part.holds == self.lock.name)
+    }
+
+    /// Returns whether it can be written.
+    fn show(&self, json: bool) -> bool {
+        if json {
+            return text::json(slice::from_ref(&self.lock), &self.blocked);
+        }
+        let circles = self.circles.iter().map(|circle| graph::told(circle) + "\n");
+        let lines: String = [line(self) + "\n"].into_iter().chain(circles).collect();
+        text::write(format_args!("{lines}"))
+    }
 }
 
 /// Looks that are repeated. Servers that do not answer for a while do not end them.
@@ -158,9 +174,18 @@ async fn statuses(client: &Client, names: &[String]) -> Result<Vec<LockStatus>, 
 }
 
 /// Returns the status of a lock, and whether it is a read-write lock.
-pub async fn status(client: &Client, name: &str) -> Result<(LockStatus, bool), Error> {
+pub async fn status(client: &Client, name: &str) -> Result<(LockStatus, bool), Failure> {
     match client.mutex(name).status().await {
-        Err(Error::WrongType { .. }) => Ok((client.rw_lock(name).status().await?, true)),
+        Err(Error::WrongType { .. }) => match client.rw_lock(name).status().await {
+            // The library advises to delete what nobody uses. This may be a semaphore in use.
+            Err(Error::WrongType { lock, .. }) => Err(Failure::new(
+                exit::DATA,
+                format!(
+                    "{lock:?} is neither a mutex nor a read-write lock: leasehold list shows semaphores"
+                ),
+            )),
+            status => Ok((status?, true)),
+        },
         status => Ok((status?, false)),
     }
 }
@@ -184,12 +209,13 @@ fn show_busy(locks: &[LockStatus], servers: &Servers) {
     }
 }
 
-fn changed(before: &(LockStatus, Vec<Blocked>), now: &(LockStatus, Vec<Blocked>)) -> bool {
-    let what = |(lock, blocked): &(LockStatus, Vec<Blocked>)| {
-        let waits: Vec<_> =
-            blocked.iter().map(|part| (part.token, part.waits_for.clone())).collect();
+fn changed(before: &Seen, now: &Seen) -> bool {
+    let what = |seen: &Seen| {
+        let waits: Vec<_> = seen.waits().map(|part| (part.token, part.waits_for.clone())).collect();
+        let lock = &seen.lock;
         (
             waits,
+            seen.circles.clone(),
             lock.holder.clone(),
             lock.readers.clone(),
             lock.hold_count,
@@ -200,7 +226,8 @@ fn changed(before: &(LockStatus, Vec<Blocked>), now: &(LockStatus, Vec<Blocked>)
     what(before) != what(now)
 }
 
-fn line(lock: &LockStatus, blocked: &[Blocked]) -> String {
+fn line(seen: &Seen) -> String {
+    let lock = &seen.lock;
     let at = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
     let name = text::printable(&lock.name);
     let waiting = match lock.waiting_clients {
@@ -210,8 +237,7 @@ fn line(lock: &LockStatus, blocked: &[Blocked]) -> String {
     match text::holders(lock) {
         Some(holders) => {
             let token = lock.last_token.map(|token| format!(", token {token}")).unwrap_or_default();
-            let waits: Vec<_> =
-                blocked.iter().map(|part| text::printable(&part.waits_for)).collect();
+            let waits: Vec<_> = seen.waits().map(|part| text::printable(&part.waits_for)).collect();
             let waits = match waits.is_empty() {
                 true => String::new(),
                 false => format!(", which waits for {}", waits.join(", ")),

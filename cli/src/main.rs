@@ -1,10 +1,10 @@
 //! The command line of leasehold.
 
 /// Writes a line to standard output. Other than `println!` it does not panic if nobody reads it, in the middle of what this
-/// program has to do.
+/// program has to do. If it cannot be written for another reason, this program ends with that.
 macro_rules! show {
     ($($line:tt)*) => {{
-        let _ = crate::text::write(format_args!($($line)*));
+        let _ = crate::text::write(format_args!("{}\n", format_args!($($line)*)));
     }};
 }
 
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
         }
     };
     if let Command::Exec(exec) = &cli.command {
-        return ended(Err(run::become_command(exec)));
+        return ended(run::exec(exec, cli.servers.json));
     }
     // One thread: the kernel ties a child's end to the thread that started it.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -66,7 +66,9 @@ async fn dispatch(cli: Cli) -> Result<u8, Failure> {
     let Cli { command, mut servers } = cli;
     let needs_none = matches!(
         command,
-        Command::DevServer(_)
+        // It reads them itself, since it tells by an event what is wrong with them.
+        Command::Run(_)
+            | Command::DevServer(_)
             | Command::Completions { .. }
             | Command::Man { .. }
             | Command::Exec(_)
@@ -75,7 +77,7 @@ async fn dispatch(cli: Cli) -> Result<u8, Failure> {
         servers.read_settings()?;
     }
     match command {
-        Command::Run(run) => run::run(run, &servers).await,
+        Command::Run(run) => run::run(run, servers).await,
         Command::Try(names) => look::try_all(&names, &servers).await,
         Command::Wait(wait) => look::wait(&wait, &servers).await,
         Command::List(list) => list::list(&list, &servers).await,
@@ -88,8 +90,7 @@ async fn dispatch(cli: Cli) -> Result<u8, Failure> {
         Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "leasehold", &mut text);
-            // Who reads it may have seen enough.
-            let _ = std::io::Write::write_all(&mut std::io::stdout(), &text);
+            text::write(format_args!("{}", String::from_utf8_lossy(&text)));
             Ok(0)
         }
         Command::Man { directory } => {
@@ -97,12 +98,13 @@ async fn dispatch(cli: Cli) -> Result<u8, Failure> {
                 Failure::new(exit::SOFTWARE, format!("{}: {error}", directory.display()))
             })
         }
-        Command::Exec(exec) => Err(run::become_command(&exec)),
+        Command::Exec(exec) => run::exec(&exec, servers.json),
     }
 }
 
 fn ended(result: Result<u8, Failure>) -> ExitCode {
-    match result {
+    // Whoever reads a part of the output must not take it for the whole.
+    match result.and_then(|code| text::failure().map_or(Ok(code), Err)) {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
             if !failure.message.is_empty() {

@@ -1,12 +1,12 @@
 //! The file with the settings that the services' clients have, too.
 
-use std::fmt::Display;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
 use leasehold::{Client, ClientBuilder};
-use toml::{Table, Value};
+use toml::{Spanned, Table, Value};
 
 use crate::args;
 use crate::exit::{self, Failure};
@@ -22,31 +22,50 @@ pub struct Settings {
 
 impl Settings {
     pub fn read(file: &Path) -> Result<Self, Failure> {
-        let failed = |problem: &dyn Display| {
-            Failure::new(exit::CONFIG, format!("{}: {problem}", file.display()))
+        let shown = format!("--settings {}", file.display());
+        let text = fs::read_to_string(file)
+            .map_err(|error| Failure::new(exit::CONFIG, format!("{shown}: {error}")))?;
+        Self::of(&text).map_err(|problem| Failure::new(exit::CONFIG, format!("{shown}, {problem}")))
+    }
+
+    /// Reads the text of such a file. A problem begins with the number of its line.
+    fn of(text: &str) -> Result<Self, String> {
+        let at = |offset: usize, problem: &str| {
+            let ends = text.bytes().take(offset).filter(|byte| *byte == b'\n').count();
+            format!("line {}: {problem}", ends + 1)
         };
-        let text = fs::read_to_string(file).map_err(|error| failed(&error))?;
-        let settings = Self::of(&text).map_err(|problem| failed(&problem))?;
-        // What is wrong with the others is said at once, too.
-        let _ = settings.builder().map_err(|problem| failed(&problem))?;
+        let all: BTreeMap<Spanned<String>, Value> = toml::from_str(text).map_err(|error| {
+            // The whole error has the text of the line, and there may be a password in it.
+            at(error.span().map_or(0, |span| span.start), error.message())
+        })?;
+        let mut all: Vec<_> = all.into_iter().collect();
+        all.sort_by_key(|(key, _)| key.span().start);
+        let mut settings = Self::default();
+        for (key, value) in all {
+            let start = key.span().start;
+            settings.add(key.into_inner(), value).map_err(|problem| at(start, &problem))?;
+        }
         Ok(settings)
     }
 
-    fn of(text: &str) -> Result<Self, String> {
-        // The whole error has the line, and there may be a password in it.
-        let mut others: Table = toml::from_str(text).map_err(|error| error.message().to_owned())?;
-        if let Some(key) = ["cluster", "sentinel"].into_iter().find(|key| others.contains_key(*key))
-        {
-            return Err(format!(
-                "this program takes no `{key}`: name it by a URL in `nodes`, redis+{key}://.."
-            ));
+    fn add(&mut self, key: String, value: Value) -> Result<(), String> {
+        match key.as_str() {
+            "nodes" => self.nodes = urls(value)?,
+            "name_prefix" => self.name_prefix = Some(prefix(value)?),
+            "ttl" => self.ttl = Some(ttl(value)?),
+            "cluster" | "sentinel" => {
+                return Err(format!(
+                    "this program takes no `{key}`: name it by a URL in `nodes`, redis+{key}://.."
+                ));
+            }
+            _ => {
+                let alone = Table::from_iter([(key, value)]);
+                // What is wrong with it is said at once.
+                let _ = builder_with(&alone)?;
+                self.others.extend(alone);
+            }
         }
-        Ok(Self {
-            nodes: others.remove("nodes").map(urls).transpose()?.unwrap_or_default(),
-            name_prefix: others.remove("name_prefix").map(prefix).transpose()?,
-            ttl: others.remove("ttl").map(ttl).transpose()?,
-            others,
-        })
+        Ok(())
     }
 
     /// Returns a builder with those of the settings that are no fields.
@@ -54,8 +73,12 @@ impl Settings {
         if self.others.is_empty() {
             return Ok(Client::builder());
         }
-        self.others.clone().try_into().map_err(|error: toml::de::Error| error.message().to_owned())
+        builder_with(&self.others)
     }
+}
+
+fn builder_with(settings: &Table) -> Result<ClientBuilder, String> {
+    settings.clone().try_into().map_err(|error: toml::de::Error| error.message().to_owned())
 }
 
 fn urls(value: Value) -> Result<Vec<String>, String> {
@@ -105,11 +128,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_without_the_line() {
-        let problem = |text: &str| match Settings::of(text) {
-            Ok(settings) => settings.builder().err().unwrap_or_default(),
-            Err(problem) => problem,
-        };
+    fn what_is_wrong_is_named_with_its_line_but_without_the_text_of_it() {
+        let problem = |text: &str| Settings::of(text).err().unwrap_or_default();
         for (text, part) in [
             ("nodes = 1", "`nodes`"),
             ("nodes = [1]", "`nodes`"),
@@ -123,7 +143,16 @@ mod tests {
         ] {
             assert!(problem(text).contains(part), "{text}: {}", problem(text));
         }
-        let broken = problem("nodes = 'redis://:se-cret@a'x");
-        assert!(!broken.is_empty() && !broken.contains("se-cret"), "{broken}");
+        for (text, line) in [
+            ("nodes = 'redis://:se-cret@a'x", "line 1: "),
+            ("synced = 1\n\nnodes = 'redis://:se-cret@a'x\nsynced = 2\n", "line 3: "),
+            ("# a\r\nttl = 'soon'\r\nnodes = 'redis://:se-cret@a'", "line 2: `ttl`"),
+            ("nodes = 'redis://:se-cret@a'\n\nzzz = 1\naaa = 1", "line 3: "),
+            ("nodes = 'redis://:se-cret@a'\nsynced = 'one'", "line 2: "),
+            ("synced = 1\n[server_login]\nuser = 'u'\npasswrd = 'se-cret'", "line 2: "),
+        ] {
+            let told = problem(text);
+            assert!(told.starts_with(line) && !told.contains("se-cret"), "{text}: {told}");
+        }
     }
 }

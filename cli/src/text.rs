@@ -2,13 +2,15 @@
 
 use std::env;
 use std::fmt;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
 use leasehold::{Blocked, LockStatus};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::exit::{self, Failure};
 use crate::graph::{self, Graph};
 
 /// The version of the JSON. It grows if a field or a word changes its meaning or goes; new ones leave it as it is.
@@ -25,9 +27,28 @@ pub fn has_colours(output: &impl IsTerminal) -> bool {
     output.is_terminal() && !is_set("NO_COLOR") && env::var_os("TERM") != Some("dumb".into())
 }
 
-/// Writes a line to standard output. Returns whether somebody reads it.
-pub fn write(line: fmt::Arguments<'_>) -> bool {
-    writeln!(io::stdout(), "{line}").is_ok()
+/// Why standard output takes no more, unless its reader has seen enough.
+static FAILED: OnceLock<io::Error> = OnceLock::new();
+
+/// Writes to standard output. Returns whether that is possible.
+pub fn write(text: fmt::Arguments<'_>) -> bool {
+    let mut output = io::stdout().lock();
+    match output.write_fmt(text).and_then(|()| output.flush()) {
+        Ok(()) => true,
+        Err(error) => {
+            if error.kind() != ErrorKind::BrokenPipe {
+                let _ = FAILED.set(error);
+            }
+            false
+        }
+    }
+}
+
+/// Returns what keeps the output from being complete, unless its reader has seen enough.
+pub fn failure() -> Option<Failure> {
+    FAILED
+        .get()
+        .map(|error| Failure::new(exit::SOFTWARE, format!("cannot write the output: {error}")))
 }
 
 /// Returns who holds the lock: the writer or the only holder, or the first of several readers and how many others.
@@ -35,8 +56,13 @@ pub fn holders(lock: &LockStatus) -> Option<String> {
     let holder = lock.holder.as_ref()?;
     Some(match lock.readers.len() {
         0 | 1 => holder.to_string(),
-        readers => format!("{holder} and {} other readers", readers - 1),
+        readers => format!("{holder} and {}", other_readers(readers - 1)),
     })
+}
+
+pub fn other_readers(number: usize) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} other reader{plural}")
 }
 
 /// Prints everything that is known about some locks, and what their holders wait for in the end.
@@ -94,7 +120,7 @@ fn waiting(lock: &LockStatus) {
     }
 }
 
-/// Prints locks as JSON, and what their holders wait for. Returns whether somebody reads it.
+/// Prints locks as JSON, and what their holders wait for. Returns whether that is possible.
 pub fn json(locks: &[LockStatus], blocked: &[Blocked]) -> bool {
     let circles = Graph::of(&[], blocked).circles();
     let shown = json!({
@@ -103,7 +129,7 @@ pub fn json(locks: &[LockStatus], blocked: &[Blocked]) -> bool {
         "blocked": blocked,
         "suspected_deadlocks": circles,
     });
-    write(format_args!("{shown}"))
+    write(format_args!("{shown}\n"))
 }
 
 /// Returns the word that a variant without fields has in JSON.
@@ -126,12 +152,16 @@ pub fn ago(since: SystemTime, now: SystemTime) -> String {
     short(now.duration_since(since).unwrap_or_default())
 }
 
-/// Leaves no control character that a terminal would obey, and shows no two names in the same way.
+/// Leaves no character that a terminal would obey, or not show, and shows no two names in the same way.
 pub fn printable(name: &str) -> String {
-    let is_escaped = |it: char| it.is_control() || it == '\\';
-    name.chars()
-        .flat_map(|it| if is_escaped(it) { it.escape_default().collect() } else { vec![it] })
-        .collect()
+    let mut shown = String::new();
+    for it in name.chars() {
+        match it {
+            '"' | '\'' => shown.push(it),
+            it => shown.extend(it.escape_debug()),
+        }
+    }
+    shown
 }
 
 #[cfg(test)]
@@ -149,7 +179,26 @@ mod tests {
     #[test]
     fn a_name_cannot_write_to_the_terminal() {
         assert_eq!(printable("a\u{1b}[31mb\n"), r"a\u{1b}[31mb\n");
-        assert_eq!(printable("grün"), "grün");
+        assert_eq!(printable("grün 'a' \"b\" 鎖"), "grün 'a' \"b\" 鎖");
+    }
+
+    /// A name that is read from the right to the left, or of which a part is not seen, could be taken for another.
+    #[test]
+    fn what_a_terminal_does_not_show_is_escaped() {
+        for (name, shown) in [
+            ("a\u{202e}b", r"a\u{202e}b"),
+            ("a\u{2066}b", r"a\u{2066}b"),
+            ("a\u{200b}b", r"a\u{200b}b"),
+            ("a\u{feff}b", r"a\u{feff}b"),
+        ] {
+            assert_eq!(printable(name), shown);
+        }
+    }
+
+    #[test]
+    fn one_reader_is_not_several() {
+        assert_eq!(other_readers(1), "1 other reader");
+        assert_eq!(other_readers(2), "2 other readers");
     }
 
     #[test]

@@ -12,7 +12,6 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
 
@@ -35,27 +34,24 @@ pub async fn export(export: &Export, servers: &Servers) -> Result<u8, Failure> {
     if !servers.quiet {
         tell!("leasehold: http://{address}/");
         if !address.ip().is_loopback() {
-            tell!("leasehold: everybody who reaches this address sees the names of all locks");
+            tell!(
+                "leasehold: anyone who can reach this address sees the names of all locks, holders and waiters"
+            );
         }
     }
     let hosts = Hosts::new(&export.host);
     let (tell, polls) = watch::channel(Poll::none());
     let serving = serve(&listener, &hosts, &polls);
     let polling = poll::poll(&client, export, &tell);
-    let mut interrupt = listen(SignalKind::interrupt())?;
-    let mut terminate = listen(SignalKind::terminate())?;
-    let signal = tokio::select! {
-        () = serving => nix::sys::signal::Signal::SIGTERM,
-        () = polling => nix::sys::signal::Signal::SIGTERM,
-        _ = interrupt.recv() => nix::sys::signal::Signal::SIGINT,
-        _ = terminate.recv() => nix::sys::signal::Signal::SIGTERM,
+    let asked_to_end = exit::when_asked_to_end()?;
+    let code = tokio::select! {
+        // Neither ends.
+        () = serving => exit::SOFTWARE,
+        () = polling => exit::SOFTWARE,
+        code = asked_to_end => code,
     };
     client.shutdown().await;
-    Ok(exit::of_signal(signal as i32))
-}
-
-fn listen(kind: SignalKind) -> Result<tokio::signal::unix::Signal, Failure> {
-    signal(kind).map_err(|error| Failure::new(exit::SOFTWARE, format!("no signals: {error}")))
+    Ok(code)
 }
 
 async fn serve(listener: &TcpListener, hosts: &Hosts, polls: &watch::Receiver<Poll>) {
@@ -92,11 +88,44 @@ async fn serve_one(stream: TcpStream, hosts: Hosts, polls: watch::Receiver<Poll>
     let _ = timeout(PATIENCE, connection).await;
 }
 
-/// Reads an address to listen on: "9910" and ":9910" are ports of this host alone.
+/// Reads an address to listen on: "9910" and ":9910" are ports that only this host can reach.
 pub fn address(text: &str) -> Result<SocketAddr, String> {
     let port = text.strip_prefix(':').unwrap_or(text);
     match port.parse::<u16>() {
         Ok(port) => Ok(SocketAddr::new(IpAddr::from([127, 0, 0, 1]), port)),
         Err(_) => text.parse().map_err(|_| "an address is 127.0.0.1:9910, or a port".to_owned()),
+    }
+}
+
+/// Reads the name of a host by which readers call this server. An address may be in brackets; see `Hosts`.
+pub fn host(text: &str) -> Result<String, String> {
+    let address = text.trim_start_matches('[').trim_end_matches(']');
+    let is_name = !text.is_empty() && !text.contains([':', '/']);
+    match is_name || address.parse::<IpAddr>().is_ok() {
+        true => Ok(text.to_owned()),
+        false => Err("a host name without scheme and port, such as locks.example.com".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One with a scheme or a port would never match what a reader calls.
+    #[test]
+    fn a_host_has_neither_scheme_nor_port() {
+        for right in ["locks.example.com", "localhost", "10.0.0.7", "[::1]", "fe80::1"] {
+            assert_eq!(host(right).as_deref(), Ok(right));
+        }
+        for wrong in [
+            "",
+            "locks.example.com:9910",
+            "http://locks.example.com",
+            "locks.example.com/",
+            "10.0.0.7:9910",
+            "[::1]:9910",
+        ] {
+            assert!(host(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -12,7 +12,7 @@ use crate::list;
 /// A list of all locks at some time.
 #[derive(Clone)]
 pub struct Poll {
-    /// The last list that is complete: those that most clients wait for first.
+    /// The last list that is complete: those with the most waiters first.
     pub locks: Vec<ListedLock>,
     /// What their holders wait for, as they have noted it.
     pub blocked: Vec<Blocked>,

@@ -4,7 +4,7 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::future::pending;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -19,6 +19,7 @@ use rustix::io::Errno;
 use rustix::process::WaitOptions;
 use tokio::time::{Instant, sleep};
 
+use super::held::VARIABLE;
 use super::loss::Loss;
 use super::say::{Event, Say};
 use crate::args::{Exec, Run};
@@ -47,17 +48,25 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts `program` with the command's arguments.
+    /// Starts `program` with the command's arguments. With `json`, what fails in the new process is told as an event.
     pub fn start(
         program: &Path,
         run: &Run,
         environment: Vec<(&'static str, OsString)>,
         outer_runs: Vec<u32>,
+        json: bool,
     ) -> Result<Self, Failure> {
-        let failed = |error: io::Error| {
-            Failure::new(exit::NOT_EXECUTABLE, format!("{}: {error}", program.display()))
+        let failed = |error: io::Error| match error.kind() {
+            ErrorKind::ArgumentListTooLong => {
+                Failure::new(exit::NOT_EXECUTABLE, format!("{}: {error}", program.display()))
+            }
+            // What does not start is this program, and not yet the command.
+            _ => {
+                Failure::new(exit::SOFTWARE, format!("cannot start {}: {error}", program.display()))
+            }
         };
         let mut command = Command::new(own_program()?);
+        command.args(json.then_some("--json"));
         command.arg("__exec").arg(std::process::id().to_string()).arg("--").arg(program);
         command.args(&run.command[1..]).envs(environment);
         if !run.foreground {
@@ -105,13 +114,18 @@ impl Child {
         }
     }
 
-    /// Runs the shell command that is to end this one.
-    pub fn instead(&self, command: &str, lock: &str, loss: Loss, say: &Say) {
+    /// Runs the shell command that is to end this one. The token is that of the lost lock, unless an outer `run` has it.
+    pub fn instead(&self, command: &str, lock: &str, token: Option<u64>, loss: Loss, say: &Say) {
         let mut shell = Command::new("/bin/sh");
         shell.arg("-c").arg(command).stdin(Stdio::null());
         shell.env("LEASEHOLD_LOST", loss.code()).env("LEASEHOLD_LOST_TEXT", loss.to_string());
         shell.env("LEASEHOLD_LOCK", lock);
         shell.env("LEASEHOLD_PID", self.pid.to_string());
+        // Those of an outer `run` are about other locks.
+        for variable in ["LEASEHOLD_TOKEN", "LEASEHOLD_TTL_MS", VARIABLE] {
+            shell.env_remove(variable);
+        }
+        shell.envs(token.map(|token| ("LEASEHOLD_TOKEN", token.to_string())));
         if let Err(error) = shell.spawn() {
             say.event(&Event::ShellFailed { command, error: &error });
             self.signal(Signal::SIGTERM);
@@ -261,16 +275,22 @@ pub fn become_command(exec: &Exec) -> Failure {
     }
     // It may have died before that.
     if getppid().as_raw() != exec.parent {
-        return Failure::new(exit::SOFTWARE, "run has ended");
+        return Failure::new(
+            exit::SOFTWARE,
+            "leasehold run has ended, so the command was not started",
+        );
     }
     // Only `run` blocks them.
     let _ = of_the_background().thread_unblock();
-    let mut command = Command::new(&exec.command[0]);
-    let error = command.args(&exec.command[1..]).exec();
-    Failure::new(
-        exit::NOT_EXECUTABLE,
-        format!("{}: {error}", Path::new(&exec.command[0]).display()),
-    )
+    let program = Path::new(&exec.command[0]);
+    let error = Command::new(program).args(&exec.command[1..]).exec();
+    let problem = match error.kind() {
+        ErrorKind::NotFound if program.exists() => {
+            "its interpreter (the first line of a script, or the loader) was not found".to_owned()
+        }
+        _ => error.to_string(),
+    };
+    Failure::new(exit::NOT_EXECUTABLE, format!("{}: {problem}", program.display()))
 }
 
 /// Finds the program as a shell would, before anything is locked.

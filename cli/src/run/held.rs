@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use self::process::Process;
 
-const VARIABLE: &str = "LEASEHOLD_HELD";
+/// Where a `run` tells those inside its command what it holds.
+pub const VARIABLE: &str = "LEASEHOLD_HELD";
 
 /// One lock that a `run` around this process holds. One that holds none itself, since it only borrows, is there without a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

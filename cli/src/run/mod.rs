@@ -12,23 +12,26 @@ use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
 
-use leasehold::{Client, Guard, Lost, MultiGuard, MultiLock, Mutex};
+use leasehold::{Client, Error, Guard, Lost, MultiGuard, MultiLock, Mutex};
 use nix::sys::signal::Signal;
 use tokio::time::{Instant, sleep_until};
 
-pub use self::child::become_command;
 use self::child::{Child, Ended};
 use self::held::Held;
 use self::loss::Loss;
 use self::say::{Event, Say};
 use self::signals::Signals;
-use crate::args::{OnLost, Run, Servers};
+use crate::args::{Exec, OnLost, Run, Servers};
 use crate::exit::{self, Failure};
 
 /// Runs the command, and returns the exit code.
-pub async fn run(run: Run, servers: &Servers) -> Result<u8, Failure> {
-    let say = Say::new(servers);
-    let result = match take_and_run(run, servers, &say).await {
+pub async fn run(run: Run, mut servers: Servers) -> Result<u8, Failure> {
+    let say = Say::new(&servers);
+    let result = match servers.read_settings() {
+        Ok(()) => take_and_run(run, &servers, &say).await,
+        Err(failure) => Err(failure),
+    };
+    let result = match result {
         Err(failure) if servers.json => {
             say.event(&Event::Failed(&failure));
             Ok(failure.code)
@@ -39,12 +42,21 @@ pub async fn run(run: Run, servers: &Servers) -> Result<u8, Failure> {
     result
 }
 
+/// Becomes the command of a `run`. It returns only if that fails, which it says as `run` would.
+pub fn exec(exec: &Exec, json: bool) -> Result<u8, Failure> {
+    let failure = child::become_command(exec);
+    if json {
+        tell!("{}", Event::Failed(&failure).json());
+        return Ok(failure.code);
+    }
+    Err(failure)
+}
+
 async fn take_and_run(run: Run, servers: &Servers, say: &Say) -> Result<u8, Failure> {
     let program = child::find(&run.command[0])?;
     // From here on a signal ends the wait, and not this process in the middle of something.
-    let no_signals = |error| Failure::new(exit::SOFTWARE, format!("no signals: {error}"));
-    let mut signals = Signals::new().map_err(no_signals)?;
-    child::keep_going_in_the_background().map_err(|error| no_signals(error.into()))?;
+    let mut signals = Signals::new().map_err(exit::no_signals)?;
+    child::keep_going_in_the_background().map_err(|error| exit::no_signals(error.into()))?;
     let held = Held::inherited();
     let on = servers.addresses()?;
     let is_held = |name: &String| held.has(&on, &servers.whole_name(name));
@@ -53,6 +65,9 @@ async fn take_and_run(run: Run, servers: &Servers, say: &Say) -> Result<u8, Fail
     for all in [&mut lent, &mut names] {
         all.sort_unstable();
         all.dedup();
+    }
+    if run.min_hold.is_some() && !lent.is_empty() {
+        say.event(&Event::NoMinHold { lent: &lent });
     }
 
     let asked = Instant::now();
@@ -80,12 +95,13 @@ async fn take_and_run(run: Run, servers: &Servers, say: &Say) -> Result<u8, Fail
             return end;
         }
     };
-    say.event(&Event::Taken { locks: &guards, waited: asked.elapsed() });
+    say.event(&Event::Taken { locks: &guards, lent: &lent, waited: asked.elapsed() });
 
     let ttl = run.ttl.or(servers.file.ttl).unwrap_or(DEFAULT_TTL);
-    signals.hear_suspensions().map_err(no_signals)?;
+    signals.hear_suspensions().map_err(exit::no_signals)?;
     let environment = held.environment(&on, client.as_ref(), &guards, &lent, ttl);
-    let ended = match Child::start(&program, &run, environment, held.outer_runs()) {
+    let child = Child::start(&program, &run, environment, held.outer_runs(), servers.json);
+    let ended = match child {
         Ok(child) => {
             let grace = run.grace.min(ttl / 3);
             let watched = Watched { run: &run, say, guards: &guards, lent: &lent, grace };
@@ -93,14 +109,14 @@ async fn take_and_run(run: Run, servers: &Servers, say: &Say) -> Result<u8, Fail
         }
         Err(failure) => Err(failure),
     };
-    let is_lost = ended.as_ref().is_ok_and(|ended| ended.is_lost);
-    let released = release(guards, say, is_lost).await;
+    let told = ended.as_ref().ok().and_then(|ended| ended.lost.as_deref());
+    let released = release(guards, say, told).await;
     if let Some(client) = client {
         client.shutdown().await;
     }
     let ended = ended?;
     Ok(match released {
-        _ if ended.is_lost => run.lost_exit_code,
+        _ if ended.lost.is_some() => run.lost_exit_code,
         Released::Lost => run.lost_exit_code,
         Released::Unconfirmed if run.strict && ended.code == 0 => exit::NOT_RELEASED,
         Released::Unconfirmed | Released::All => ended.code,
@@ -129,15 +145,28 @@ async fn take(client: &Client, names: &[String], run: &Run) -> Result<Vec<Guard>
         Some(Duration::ZERO) => match locks.try_lock().await {
             Ok(None) => Err(busy(&mutexes).await),
             Ok(Some(guard)) => Ok(guard),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(not_taken(error)),
         },
-        Some(wait) => locks.lock_with_timeout(wait).await.map_err(Failure::from),
-        None => locks.lock().await.map_err(Failure::from),
+        Some(wait) => locks.lock_with_timeout(wait).await.map_err(not_taken),
+        None => locks.lock().await.map_err(not_taken),
     };
     taken.map(MultiGuard::into_guards).map_err(|failure| match failure.code {
         exit::BUSY => Failure { code: run.conflict_exit_code, ..failure },
         _ => failure,
     })
+}
+
+fn not_taken(error: Error) -> Failure {
+    match error {
+        // The library advises to delete what nobody uses. This may be a semaphore or a read-write lock in use.
+        Error::WrongType { lock, .. } => Failure::new(
+            exit::DATA,
+            format!(
+                "run takes mutexes only, and {lock:?} is none: leasehold list shows what it is, if it is a lock"
+            ),
+        ),
+        error => error.into(),
+    }
 }
 
 /// Says which of the locks is held by whom.
@@ -165,13 +194,13 @@ enum Released {
     Lost,
 }
 
-/// Releases all locks in the reverse order.
-async fn release(guards: Vec<Guard>, say: &Say, is_known_lost: bool) -> Released {
+/// Releases all locks in the reverse order. Of one it is told already that it is lost.
+async fn release(guards: Vec<Guard>, say: &Say, told: Option<&str>) -> Released {
     let mut worst = Released::All;
     for guard in guards.into_iter().rev() {
         let name = guard.name().to_owned();
         let Err(error) = guard.unlock().await else { continue };
-        if !is_known_lost {
+        if told != Some(&*name) {
             say.event(&Event::NotReleased { lock: &name, error: &error });
         }
         worst = worst.max(if error.is_lost() { Released::Lost } else { Released::Unconfirmed });
@@ -192,8 +221,8 @@ struct Watched<'a> {
 /// How it ended.
 struct Outcome {
     code: u8,
-    /// A lock was lost before.
-    is_lost: bool,
+    /// The lock that was lost before, the first of them.
+    lost: Option<String>,
 }
 
 impl Watched<'_> {
@@ -207,13 +236,13 @@ impl Watched<'_> {
     ) -> Outcome {
         let mut outer_ended = pin!(outer_ended);
         let mut losses: Vec<_> = self.guards.iter().map(Guard::lost).collect();
-        let mut is_lost = false;
+        let mut lost: Option<String> = None;
         let mut longest = Duration::ZERO;
         let mut kill_at: Option<Instant> = None;
         let mut told_to_end: Option<Instant> = None;
         let over_at = self.run.max_hold.and_then(|longest| Instant::now().checked_add(longest));
         loop {
-            let looking = !is_lost;
+            let looking = lost.is_none();
             // What a release hands to the next in the queue is short until its first renewal, which follows at once.
             longest = longest.max(self.soonest().map_or(Duration::ZERO, Guard::remaining));
             let grace = match self.guards {
@@ -228,7 +257,7 @@ impl Watched<'_> {
                             if let Some(at) = kill_at {
                                 child.rest_ends(at).await;
                             }
-                            return Outcome { code: code_of(ended), is_lost };
+                            return Outcome { code: code_of(ended), lost };
                         }
                     }
                     Signal::SIGTSTP => child.not_suspended(self.say),
@@ -243,7 +272,7 @@ impl Watched<'_> {
                 },
                 (index, loss) = first(&mut losses), if looking => {
                     let name = self.guards[index].name();
-                    is_lost = true;
+                    lost = Some(name.to_owned());
                     kill_at = self.on_loss(&child, name, loss, Instant::now() + self.grace);
                 }
                 () = until(self.deadline().map(|deadline| deadline - grace)), if looking && self.acts_on_losses() => {
@@ -251,17 +280,17 @@ impl Watched<'_> {
                     let Some(deadline) = self.deadline() else { continue };
                     if deadline.saturating_duration_since(Instant::now()) <= grace {
                         let name = self.soonest().map_or("", Guard::name);
-                        is_lost = true;
+                        lost = Some(name.to_owned());
                         kill_at = self.on_loss(&child, name, Loss::ExpiresSoon, deadline);
                     }
                 }
                 lock = &mut outer_ended, if looking => {
-                    is_lost = true;
                     kill_at = self.on_loss(&child, &lock, Loss::OuterEnded, Instant::now() + self.grace);
+                    lost = Some(lock);
                 }
                 () = until(over_at), if looking && over_at.is_some() => {
                     let name = self.soonest().map_or_else(|| &*self.lent[0], Guard::name);
-                    is_lost = true;
+                    lost = Some(name.to_owned());
                     kill_at = self.on_loss(&child, name, Loss::MaxHold, Instant::now() + grace);
                 }
                 () = child.wants_terminal() => child.offer_terminal(),
@@ -291,7 +320,10 @@ impl Watched<'_> {
     fn on_loss(&self, child: &Child, lock: &str, loss: Loss, kill_at: Instant) -> Option<Instant> {
         self.say.event(&Event::Lost { lock, loss, run: self.run });
         match (&self.run.on_lost_run, self.run.on_lost) {
-            (Some(command), _) => child.instead(command, lock, loss, self.say),
+            (Some(command), _) => {
+                let held = self.guards.iter().find(|guard| guard.name() == lock);
+                child.instead(command, lock, held.map(Guard::token), loss, self.say);
+            }
             (None, OnLost::Term) => child.signal(Signal::SIGTERM),
             (None, OnLost::Kill) => child.signal(Signal::SIGKILL),
             (None, OnLost::Continue) => return None,

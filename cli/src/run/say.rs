@@ -18,7 +18,13 @@ use crate::text::SCHEMA;
 pub enum Event<'a> {
     Taken {
         locks: &'a [Guard],
+        /// Those that an outer `run` holds.
+        lent: &'a [String],
         waited: Duration,
+    },
+    /// The outer `run` decides when these are released.
+    NoMinHold {
+        lent: &'a [String],
     },
     Lost {
         lock: &'a str,
@@ -42,7 +48,7 @@ pub enum Event<'a> {
 
 /// To whom an event is told.
 enum Weight {
-    /// With `--verbose`.
+    /// With `--verbose`, and in JSON without `--quiet`.
     Detail,
     /// Without `--quiet`.
     Notice,
@@ -54,7 +60,7 @@ impl Event<'_> {
     fn weight(&self) -> Weight {
         match self {
             Self::Taken { .. } => Weight::Detail,
-            Self::NotSuspended | Self::WaitsForTerminal => Weight::Notice,
+            Self::NoMinHold { .. } | Self::NotSuspended | Self::WaitsForTerminal => Weight::Notice,
             Self::Lost { .. }
             | Self::NotReleased { .. }
             | Self::ShellFailed { .. }
@@ -62,15 +68,16 @@ impl Event<'_> {
         }
     }
 
-    fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         let (event, mut rest) = match self {
-            Self::Taken { locks, waited } => {
+            Self::Taken { locks, lent, waited } => {
                 let locks: Vec<_> = locks
                     .iter()
                     .map(|guard| json!({"name": guard.name(), "token": guard.token()}))
                     .collect();
-                ("taken", json!({"locks": locks, "waited": waited.as_secs_f64()}))
+                ("taken", json!({"locks": locks, "lent": lent, "waited": waited.as_secs_f64()}))
             }
+            Self::NoMinHold { lent } => ("no_min_hold", json!({"names": lent})),
             Self::Lost { lock, loss, .. } => ("lost", lost(lock, *loss)),
             // To a program it is a loss as any other.
             Self::NotReleased { lock, error: Error::Lost { reason, .. } } => {
@@ -101,13 +108,20 @@ fn lost(lock: &str, loss: Loss) -> Value {
 impl fmt::Display for Event<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Taken { locks, waited } => {
-                write!(f, "took ")?;
-                for (index, guard) in locks.iter().enumerate() {
-                    let comma = if index == 0 { "" } else { ", " };
-                    write!(f, "{comma}{:?} (token {})", guard.name(), guard.token())?;
+            Self::Taken { locks, lent, waited } => {
+                let took = locks.iter().map(|it| format!("{:?} (token {})", it.name(), it.token()));
+                let took = took.collect::<Vec<_>>().join(", ");
+                let waited = waited.as_secs_f64();
+                match (took.is_empty(), lent.is_empty()) {
+                    (true, _) => write!(f, "has {} from an outer run", quoted(lent)),
+                    (false, true) => write!(f, "took {took} after {waited:.3} s"),
+                    (false, false) => {
+                        write!(f, "took {took} after {waited:.3} s, and has {} from an outer run", quoted(lent))
+                    }
                 }
-                write!(f, " after {:.3} s", waited.as_secs_f64())
+            }
+            Self::NoMinHold { lent } => {
+                write!(f, "--min-hold has no effect on {}: the outer run decides when to release what it holds", quoted(lent))
             }
             Self::Lost { lock, loss, run } => {
                 let action = match (&run.on_lost_run, run.on_lost) {
@@ -116,15 +130,13 @@ impl fmt::Display for Event<'_> {
                     (None, OnLost::Kill) => "the command is killed",
                     (None, OnLost::Continue) => "the command goes on",
                 };
-                write!(f, "lost lock {lock:?}: {loss}; {action}, and another one may hold the lock soon")
+                write!(f, "lost lock {lock:?}: {loss}; {action}, and somebody else may soon hold the lock")
+            }
+            Self::NotReleased { lock, error: Error::Lost { reason, .. } } => {
+                write!(f, "lost {lock:?} while the command ran: {reason}")
             }
             Self::NotReleased { lock, error } => {
-                match error.is_lost() {
-                    true => write!(f, "{error} while the command ran"),
-                    false => {
-                        write!(f, "the release of {lock:?} is not confirmed: it ends with its TTL at the latest ({error})")
-                    }
-                }
+                write!(f, "the release of {lock:?} was not confirmed ({error}): the lock ends with its TTL at the latest")
             }
             Self::NotSuspended => f.write_str("not suspended: the lock would be lost meanwhile"),
             Self::WaitsForTerminal => {
@@ -134,6 +146,10 @@ impl fmt::Display for Event<'_> {
             Self::Failed(failure) => failure.fmt(f),
         }
     }
+}
+
+fn quoted(names: &[String]) -> String {
+    names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ")
 }
 
 /// Where events go. A thread of its own writes them: whoever reads them may stop reading, and that must neither keep a lock from
@@ -163,16 +179,18 @@ impl Say {
     }
 
     pub fn event(&self, event: &Event<'_>) {
-        let line = if self.json {
-            event.json().to_string()
-        } else if match event.weight() {
-            Weight::Detail => self.verbose,
+        let is_told = match event.weight() {
+            // Programs need not ask for it.
+            Weight::Detail => self.verbose || (self.json && !self.quiet),
             Weight::Notice => !self.quiet,
             Weight::Problem => true,
-        } {
-            format!("leasehold: {event}")
-        } else {
+        };
+        if !is_told {
             return;
+        }
+        let line = match self.json {
+            true => event.json().to_string(),
+            false => format!("leasehold: {event}"),
         };
         // If nobody reads for long, it is lost.
         let _ = self.lines.try_send(line);

@@ -1,6 +1,5 @@
 //! A day on which locks are stuck, with nothing but the command line: found, named, freed. `docs/operating.md` says what to type.
 
-use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
@@ -185,12 +184,22 @@ fn what_two_programs_have_noted_is_found_and_named_and_one_is_freed() {
     shows(&server, &["inspect", "a"], &[&details[..], &told].concat());
     shows(&server, &["list"], &told);
     shows(&server, &["--json", "list"], &["\"blocked\":[{", "\"waits_for\":[\"b\"]"]);
-    let mut watch = server.spawn(&["watch", "a"]);
-    let mut lines = BufReader::new(watch.stdout.take().expect("a pipe")).lines();
-    let says = |line: &str| line.contains(" a held by ") && line.contains(", which waits for b, ");
-    assert!(lines.any(|line| line.is_ok_and(|line| says(&line))));
-    kill(watch.id(), Signal::INT);
-    code_of(&mut watch);
+    let line = [" a held by ", ", which waits for b, "];
+    let circle = ["\"suspected_deadlocks\":[[{"];
+    for (options, parts) in [
+        (&["watch", "a"][..], &[&line[..], &told].concat()[..]),
+        (&["--json", "watch", "a"], &circle),
+    ] {
+        let lines = std::fs::File::create(server.file("lines")).expect("a file");
+        let mut watch = server.leasehold(options);
+        let mut watch = watch.stdout(lines).spawn().expect("the program runs");
+        eventually(&format!("{options:?} tells of it"), || {
+            let lines = server.text("lines");
+            parts.iter().all(|part| lines.contains(part))
+        });
+        kill(watch.id(), Signal::INT);
+        code_of(&mut watch);
+    }
     assert_eq!(server.code(&["force", "a", "--holder", &holder(&server, "a")]), 0);
     for transfer in &mut both {
         assert_eq!(code_of(transfer), 0, "it gets what it waited for");

@@ -226,7 +226,7 @@ fn watch_tells_of_those_who_wait_and_of_each_reader() {
     reads(&server, "rw", &reader(1));
     says(" rw held by other:11234567");
     reads(&server, "rw", &reader(2));
-    says(" rw held by other:11234567 and 1 other readers");
+    says(" rw held by other:11234567 and 1 other reader");
     kill(watch.id(), Signal::INT);
     assert_eq!(code_of(&mut watch), 130);
 }
@@ -336,6 +336,83 @@ fn any_of_several_readers_can_be_freed() {
     assert!(left.contains(&readers[0]) && !left.contains(&readers[1]), "{left:?}");
 }
 
+/// All readers have one token.
+#[test]
+fn the_part_of_one_reader_is_ended_and_the_others_go_on_with_their_token() {
+    let server = Server::start();
+    [1, 2, 3].map(reader).iter().for_each(|reader| reads(&server, "rw", reader));
+    let () = server.command("SET", &["leasehold_token:{rw}", "17", "PX", "60000"]);
+    let output = server.output(&["force", "rw", "--holder", "other:21234567"]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let part =
+        "ended other:21234567's part of \"rw\", which 2 other readers still hold: it is told";
+    assert!(said.starts_with(part) && !said.contains("token"), "{said}");
+    let ended = json(&server.output(&["--json", "force", "rw", "--holder", "other:31234567"]));
+    assert_eq!(ended["holders"], serde_json::json!(["other:31234567"]), "{ended}");
+    assert!(ended["stale_token"].is_null(), "{ended}");
+
+    reads(&server, "rw", &reader(2));
+    let freed = json(&server.output(&["--json", "force", "rw", "--any", "--yes"]));
+    let both = serde_json::json!(["other:11234567", "other:21234567"]);
+    assert_eq!((&freed["holders"], &freed["stale_token"]), (&both, &17.into()), "{freed}");
+    assert_eq!(server.code(&["try", "rw"]), 0);
+}
+
+#[test]
+fn a_holder_of_redisson_learns_of_it_only_when_it_unlocks() {
+    let server = Server::start();
+    let holder = "6b0f4c1e-0000-4000-8000-000000000000:57";
+    let () = server.command("HSET", &["a", holder, "1"]);
+    let () = server.command("PEXPIRE", &["a", "60000"]);
+    let output = server.output(&["force", "a", "--holder", holder]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("only when it calls unlock()"), "{said}");
+}
+
+/// What is no lock that they know may be a semaphore in use.
+#[test]
+fn nobody_is_told_to_delete_what_may_be_in_use() {
+    let server = Server::start();
+    let () = server.command("SET", &["permits", "3"]);
+    for arguments in [
+        &["inspect", "permits"][..],
+        &["try", "permits"],
+        &["wait", "permits"],
+        &["watch", "permits"],
+        &["force", "permits", "--any", "--yes"],
+        &["run", "permits", "--", "true"],
+    ] {
+        let output = server.output(arguments);
+        assert_eq!(output.status.code(), Some(65), "{arguments:?}: {output:?}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("leasehold list") && !said.contains("delete"), "{said}");
+    }
+}
+
+/// Whoever reads a part of the output would take it for the whole.
+#[cfg(target_os = "linux")]
+#[test]
+fn output_that_cannot_be_written_is_no_success() {
+    let server = Server::start();
+    server.hold("a");
+    for arguments in [
+        &["list"][..],
+        &["--json", "list"],
+        &["inspect", "a"],
+        &["--json", "try", "a"],
+        &["watch", "a"],
+        &["completions", "bash"],
+        &["force", "a", "--any", "--yes"],
+    ] {
+        let full = std::fs::File::options().write(true).open("/dev/full").expect("a device");
+        let output = server.leasehold(arguments).stdout(full).output().expect("the program runs");
+        assert_eq!(output.status.code(), Some(70), "{arguments:?}: {output:?}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("cannot write the output: "), "{arguments:?}: {said}");
+    }
+}
+
 #[test]
 fn force_wants_the_holder_that_it_showed() {
     let server = Server::start();
@@ -344,11 +421,20 @@ fn force_wants_the_holder_that_it_showed() {
     for (arguments, code) in [
         (&["force", "a"][..], 64),
         (&["force", "a", "--any"], 64),
+        (&["force", "a", "--holder", "other:01234567", "--yes"], 64),
         (&["force", "a", "--holder", "other"], 75),
         (&["force", "a", "--holder", "other:99999999"], 75),
     ] {
         assert_eq!(server.code(arguments), code, "{arguments:?}");
         assert!(server.is_locked("a"));
+    }
+    for (given, told) in [
+        ("other", "is held by other:01234567: name it in full, --holder other:01234567\n"),
+        ("other:99999999", "is held by other:01234567 by now, not freed\n"),
+    ] {
+        let output = server.output(&["force", "a", "--holder", given]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.ends_with(told), "{said}");
     }
     let output = server.output(&["force", "a", "--holder", "other:01234567"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -412,7 +498,7 @@ fn doctor_finds_what_is_to_be_mended() {
     }
     let output = server.output(&["doctor", "--pairs", "10"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stdout).ends_with("in order\n"));
+    assert!(String::from_utf8_lossy(&output.stdout).ends_with("all in order\n"));
     let left: Vec<String> = server.command("KEYS", &["leasehold:doctor:*"]);
     assert!(left.is_empty(), "{left:?}");
 
@@ -424,6 +510,50 @@ fn doctor_finds_what_is_to_be_mended() {
         (&"no_connection".into(), &69.into()),
         "{broken}"
     );
+}
+
+/// Each name of a lock has a token counter, which remains for a while.
+#[test]
+fn doctor_leaves_no_more_on_the_server_each_time() {
+    let server = Server::start();
+    for _ in 0..2 {
+        assert_eq!(server.code(&["doctor", "--pairs", "2"]), 1);
+    }
+    let left: Vec<String> = server.command("KEYS", &["*doctor*"]);
+    assert!(left.len() <= 1, "{left:?}");
+    for key in left {
+        let ttl: i64 = server.command("PTTL", &[&key]);
+        assert!(ttl != -1 && ttl <= 120_000, "{key}: {ttl}");
+    }
+}
+
+/// Otherwise the next one on this host would wait for it.
+#[test]
+fn a_doctor_that_is_interrupted_keeps_no_lock() {
+    let server = Server::start();
+    let mut doctor = server.spawn(&["doctor", "--pairs", "100000"]);
+    let counters = || server.command::<Vec<String>>("KEYS", &["leasehold_token:*doctor*"]).len();
+    eventually("it has had its lock", || counters() == 1);
+    kill(doctor.id(), Signal::INT);
+    assert_eq!(code_of(&mut doctor), 130);
+    let left: Vec<String> = server.command("KEYS", &["leasehold:doctor:*"]);
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn doctor_needs_servers_and_files_that_it_can_read_as_all_commands_do() {
+    let server = Server::start();
+    for (options, code, told) in [
+        (&["--settings", "missing"][..], 78, "--settings missing: "),
+        (&["--redis-file", "missing"], 78, "--redis-file missing: "),
+        (&[], 64, "which servers?"),
+    ] {
+        let mut doctor = server.leasehold(&[options, &["doctor"]].concat());
+        let output = doctor.env_remove("REDIS_URL").output().expect("the program runs");
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
+        assert!(output.stdout.is_empty(), "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains(told), "{output:?}");
+    }
 }
 
 /// Whoever waits asks again after two to four seconds.

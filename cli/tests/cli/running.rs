@@ -1,6 +1,8 @@
 //! `leasehold run`.
 
+use std::ffi::OsStr;
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -113,6 +115,41 @@ fn a_command_that_cannot_run_is_found_out_before_anything_is_locked() {
     assert_eq!(server.code(&["run", "a", "--", "./text"]), 126);
 }
 
+/// That is found out by the process that is to become the command.
+#[test]
+fn a_command_that_the_system_cannot_run_is_told_as_all_else() {
+    let server = Server::start();
+    // By a shell: a program that somebody has open for writing cannot run for another reason.
+    let make = "printf '#!/no/such/interpreter\\n' > script; chmod +x script";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", make]).current_dir(&server.directory);
+    assert!(shell.status().expect("a shell").success());
+    let output = server.output(&["run", "a", "--", "./script"]);
+    assert_eq!(output.status.code(), Some(126), "{output:?}");
+    let told =
+        "./script: its interpreter (the first line of a script, or the loader) was not found";
+    assert!(String::from_utf8_lossy(&output.stderr).contains(told), "{output:?}");
+    let output = server.output(&["--json", "run", "a", "--", "./script"]);
+    assert_eq!(output.status.code(), Some(126), "{output:?}");
+    let events = events(&output);
+    let failed = events.iter().find(|event| event["event"] == "failed").expect("an event");
+    assert_eq!((&failed["code"], &failed["text"]), (&126.into(), &told.into()), "{failed}");
+}
+
+/// They are in the environment of the command.
+#[test]
+fn names_that_are_too_long_for_the_system_are_found_out_before_the_command_runs() {
+    let server = Server::start();
+    let names: Vec<String> = (0..70).map(|number| format!("{number:04000}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let output = server.output(&[&["run"], &names[..], &["--", "touch", "ran"]].concat());
+    let said = String::from_utf8_lossy(&output.stderr);
+    let said = said.lines().last().unwrap_or_default();
+    assert_eq!(output.status.code(), Some(126), "{said}");
+    assert!(said.contains("touch: Argument list too long"), "{said}");
+    assert!(!server.file("ran").exists() && !server.is_locked(names[0]));
+}
+
 /// As by a shell, where whoever starts it has cleared the environment.
 #[test]
 fn a_command_is_found_though_there_is_no_path() {
@@ -132,6 +169,7 @@ fn a_lost_lock_is_told_even_if_the_command_ended_well() {
     let mut said = String::new();
     run.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
     assert!(said.contains("lost lock \"a\"") && said.contains("told to end"), "{said}");
+    assert!(said.ends_with(", and somebody else may soon hold the lock\n"), "{said}");
 }
 
 /// The command goes on, so before the release nothing but the loss itself is a reason to say anything.
@@ -148,6 +186,25 @@ fn the_loss_of_the_second_of_two_locks_is_told_while_the_command_runs() {
     eventually("it is told", || server.text("said").contains("lost lock \"b\""));
     std::fs::remove_file(server.file("pid")).expect("a file");
     assert_eq!(code_of(&mut run), 79);
+}
+
+#[test]
+fn each_lock_that_is_lost_is_told_once() {
+    let server = Server::start();
+    let script = "echo $$ > pid; while test -e pid; do sleep 0.02; done";
+    let options = ["run", "--ttl", "3", "--on-lost", "continue", "a", "b"];
+    let said = std::fs::File::create(server.file("said")).expect("a file");
+    let mut run = server.leasehold(&[&options[..], &["--", "sh", "-c", script]].concat());
+    let mut run = run.stderr(said).spawn().expect("the program runs");
+    server.wait_for_text("pid");
+    server.release("b");
+    eventually("it is told", || server.text("said").contains("lost lock \"b\""));
+    server.release("a");
+    std::fs::remove_file(server.file("pid")).expect("a file");
+    assert_eq!(code_of(&mut run), 79);
+    let said = server.text("said");
+    assert!(said.contains("lost \"a\" while the command ran: the server no longer"), "{said}");
+    assert_eq!(said.matches("\"b\"").count(), 1, "{said}");
 }
 
 #[test]
@@ -365,6 +422,62 @@ fn the_user_says_what_a_loss_does() {
     assert_eq!(code_of(&mut run), 43);
 }
 
+/// A resource would refuse the writer of the lost lock by the token of another one.
+#[test]
+fn the_command_for_a_loss_sees_the_token_of_the_lost_lock_and_nothing_of_others() {
+    let server = Server::start();
+    let me = env!("CARGO_BIN_EXE_leasehold");
+    let action = "echo \"$LEASEHOLD_LOCK: $LEASEHOLD_TOKEN,$LEASEHOLD_TTL_MS,$LEASEHOLD_HELD.\" > why; \
+                  kill -KILL -$LEASEHOLD_PID";
+    let outer = ["run", "outer", "--", me, "run", "--on-lost-run", action];
+    let script = "echo $LEASEHOLD_TOKEN > token; while :; do sleep 0.05; done";
+    let inner = ["--ttl", "3", "a", "--", "sh", "-c", script];
+    let mut run = server.spawn(&[&outer[..], &inner].concat());
+    let token = server.wait_for_text("token");
+    server.release("a");
+    assert_eq!(code_of(&mut run), 79);
+    assert_eq!(server.text("why").trim(), format!("a: {token},,."));
+
+    // The token of a lock that is borrowed is that of the outer one, which goes on.
+    let inner = ["--max-hold", "0.3", "outer", "--", "sleep", "60"];
+    assert_eq!(server.code(&[&outer[..], &inner].concat()), 79);
+    assert_eq!(server.text("why").trim(), "outer: ,,.");
+}
+
+#[test]
+fn what_an_inner_run_has_from_the_outer_one_is_told() {
+    let server = Server::start();
+    let me = env!("CARGO_BIN_EXE_leasehold");
+    let outer = ["run", "a", "--", me];
+    let said = |inner: &[&str]| {
+        let output = server.output(&[&outer[..], inner].concat());
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let borrowed = "has \"a\" from an outer run\n";
+    let only = said(&["-v", "run", "-n", "a", "--", "true"]);
+    assert_eq!(only, format!("leasehold: {borrowed}"));
+    let both = said(&["-v", "run", "-n", "a", "b", "--", "true"]);
+    assert!(
+        both.starts_with("leasehold: took \"b\" (token ") && both.ends_with(borrowed),
+        "{both}"
+    );
+    let taken: Value =
+        serde_json::from_str(&said(&["--json", "run", "-n", "a", "b", "--", "true"]))
+            .expect("JSON");
+    assert_eq!(
+        (&taken["lent"], &taken["locks"][0]["name"]),
+        (&json!(["a"]), &"b".into()),
+        "{taken}"
+    );
+
+    // It would end with the outer one all the same.
+    let min_hold = ["run", "-n", "--min-hold", "1s", "a", "--", "true"];
+    let told = said(&min_hold);
+    assert!(told.starts_with("leasehold: --min-hold has no effect on \"a\": "), "{told}");
+    assert_eq!(said(&[&["-q"], &min_hold[..]].concat()), "");
+}
+
 #[test]
 fn a_signal_ends_the_wait() {
     let server = Server::start();
@@ -563,7 +676,10 @@ fn who_wants_to_hear_less_is_told_of_a_loss_all_the_same() {
     let output = server.output(&["-q", "run", "--max-hold", "1s", "a", "--", "sleep", "60"]);
     assert_eq!(output.status.code(), Some(79));
     assert!(String::from_utf8_lossy(&output.stderr).contains("lost lock \"a\""), "{output:?}");
-    assert!(server.output(&["-q", "run", "a", "--", "true"]).stderr.is_empty());
+    for quiet in [&["-q"][..], &["-q", "--json"]] {
+        let output = server.output(&[quiet, &["run", "a", "--", "true"]].concat());
+        assert!(output.stderr.is_empty(), "{output:?}");
+    }
 }
 
 #[test]
@@ -589,6 +705,7 @@ fn events_can_be_read_by_programs() {
         (&["run", "-n", "a", "--", "true"][..], 75),
         (&["run", "", "--", "true"], 64),
         (&["run", "a", "--", "no-such-command"], 127),
+        (&["--settings", "missing", "run", "a", "--", "true"], 78),
     ] {
         let output = server.output(&[&["--json"][..], arguments].concat());
         assert_eq!(output.status.code(), Some(code));
@@ -658,6 +775,19 @@ fn a_password_can_stay_out_of_the_command_line() {
     assert!(!String::from_utf8_lossy(&output.stderr).contains("hidden"), "{output:?}");
 }
 
+#[test]
+fn a_variable_that_is_no_text_is_named() {
+    let server = Server::start();
+    for variable in ["LEASEHOLD_NODES", "REDIS_URL", "LEASEHOLD_NAME_PREFIX"] {
+        let mut look = server.leasehold(&["try", "a"]);
+        let output = look.env(variable, OsStr::from_bytes(b"redis://\xff")).output();
+        let output = output.expect("the program runs");
+        assert_eq!(output.status.code(), Some(78), "{output:?}");
+        let told = format!("leasehold: {variable} is not valid UTF-8\n");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), told);
+    }
+}
+
 /// Otherwise two programs with the same settings could have one lock, each on another server.
 #[test]
 fn the_servers_of_the_command_line_come_first_then_those_of_files_and_last_the_environment() {
@@ -708,10 +838,12 @@ fn the_settings_of_the_services_can_be_those_of_the_program() {
         let output = run.output().expect("it runs");
         assert_eq!(String::from_utf8_lossy(&output.stdout), told, "{variable:?}: {output:?}");
     }
-    std::fs::write(server.file("settings"), "restart_quarantin = 33\n").expect("a file");
+    std::fs::write(server.file("settings"), "\nrestart_quarantin = 33\n").expect("a file");
     let output = server.output(&["--settings", "settings", "try", "a"]);
     assert_eq!(output.status.code(), Some(78));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("restart_quarantin"), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.starts_with("leasehold: --settings settings, line 2: "), "{said}");
+    assert!(said.contains("restart_quarantin"), "{said}");
 }
 
 #[test]
@@ -777,6 +909,16 @@ fn the_lock_of_an_outer_run_is_another_one_on_another_server() {
         assert_eq!(server.code(&[&outer[..], &inner].concat()), code, "{url}");
         assert_eq!(server.file("ran").exists(), code == 0, "{url}");
     }
+}
+
+/// Otherwise the inner one would wait for its own parent for ever.
+#[test]
+fn the_lock_of_an_outer_run_is_the_same_on_the_same_server_in_other_words() {
+    let server = Server::start();
+    let url = server.url().replace("unix://", "redis+unix://") + "?db=0";
+    let outer = ["run", "a", "--", env!("CARGO_BIN_EXE_leasehold")];
+    let inner = ["--redis", &*url, "run", "-n", "a", "--", "true"];
+    assert_eq!(server.code(&[&outer[..], &inner].concat()), 0);
 }
 
 /// The reader of standard error may be gone, as when a connection to a terminal far away breaks.
