@@ -236,7 +236,7 @@ pub struct Force {
     #[arg(long, requires = "yes")]
     pub any: bool,
     /// Confirm --any.
-    #[arg(long, requires = "any")]
+    #[arg(long, conflicts_with = "holder")]
     pub yes: bool,
 }
 

@@ -133,7 +133,7 @@ impl fmt::Display for Event<'_> {
                 write!(f, "lost lock {lock:?}: {loss}; {action}, and somebody else may soon hold the lock")
             }
             Self::NotReleased { lock, error: Error::Lost { reason, .. } } => {
-                write!(f, "lost {lock:?} while the command ran: {reason}")
+                write!(f, "lost lock {lock:?} while the command ran: {reason}")
             }
             Self::NotReleased { lock, error } => {
                 write!(f, "the release of {lock:?} was not confirmed ({error}): the lock ends with its TTL at the latest")

@@ -60,20 +60,6 @@ async fn the_driver_is_woken_by_a_request_that_it_has_to_take_over_and_not_by_ta
 }
 
 #[tokio::test]
-async fn a_driver_with_nobody_to_ask_for_does_not_come_before_the_release() {
-    let entry = held();
-    let (gate, lease) = (entry.hold().gate.clone(), entry.hold().lease.clone());
-    gate.update(|state, _| state.driven = true);
-    let is_woken = || gate.changed.notified().now_or_never().is_some();
-    while is_woken() {}
-    let now = gate.engine.clock.now();
-    let release = gate.update(|state, _| state.release(&lease, now));
-    assert!(!is_woken());
-    drop(gate.finish_release(release));
-    assert!(is_woken(), "it ends with the answer");
-}
-
-#[tokio::test]
 async fn a_request_that_nobody_needs_is_given_back_while_the_lock_is_in_use_here() {
     let gate = gate();
     let mut situation = Situation {

@@ -64,17 +64,13 @@ impl Gate {
         state.driven |= spawns;
         let idle = state.is_idle();
         let claims_end = had_claims && state.claims == 0;
-        // Woken now, a driver with nobody to ask for would only come before the release that was sent just now. It ends with its
-        // answer.
-        let ends_later =
-            !before.releasing && state.last_release.is_pending() && state.waiters.is_empty();
         drop(state);
         let answered = effects.answered;
         self.apply(effects);
         if changed || answered {
             self.asked.notify_waiters();
         }
-        if (changed && !ends_later) || hurries || takes_over {
+        if changed || hurries || takes_over {
             self.changed.notify_one();
         }
         if changed || claims_end {
