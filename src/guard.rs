@@ -26,13 +26,14 @@ use crate::owner::{LockKey, Owner};
 /// [Ending a process](crate::Client#ending-a-process).
 ///
 /// The lock is held until the last guard of its owner is gone. Guards may be dropped in any order. A panic releases the lock like any
-/// other end of a scope: there is no poisoning. A guard that is leaked, as by [`std::mem::forget`], keeps the lock as long as the client
-/// lives, unless [`with_max_hold`](crate::Mutex::with_max_hold) limits that.
+/// other end of a scope: there is no poisoning. A guard that is leaked, for example with [`std::mem::forget`], keeps the lock
+/// until the client is shut down or its runtime ends, unless [`with_max_hold`](crate::Mutex::with_max_hold) or
+/// [`with_lease`](crate::Mutex::with_lease) limits that.
 ///
 /// Bind it to a name such as `_guard`. `let _ = lock.lock().await?;` drops it at once, and releases the lock.
 ///
-/// Every guard of a lock, a permit or a leadership has a method [`release`](Self::release). [`unlock`](Self::unlock) is another name of it
-/// for locks, and [`resign`](crate::Leadership::resign) for leaderships.
+/// Every guard of a lock, a permit or a leadership has a method [`release`](Self::release). [`unlock`](Self::unlock) is another name for it
+/// on locks, and [`resign`](crate::Leadership::resign) for leaderships.
 #[doc(alias = "MutexGuard")]
 #[doc(alias = "OwnedMutexGuard")]
 #[doc(alias = "permit")]
@@ -281,14 +282,15 @@ impl Guard {
         }
     }
 
-    /// Extends the lock so that it lasts for at least `lease` from now, 10 ms to 30 days, or to the `restart_quarantine` if there is one. It never shortens the lock.
+    /// Extends the lock so that it lasts for at least `lease` from now (10 ms to 30 days, and no longer than the `restart_quarantine` if there is one). It never shortens the lock.
     ///
     /// Use it for a lock with a [fixed lease](crate::Mutex::with_lease); the watchdog renews other locks anyway.
     ///
     /// # Errors
     ///
     /// [`Error::Lost`]; [`Error::Unavailable`] if the servers did not confirm it in time, so that the lease ends
-    /// when it would have ended; [`Error::InvalidArgument`] for a duration out of range.
+    /// when it would have ended; [`Error::InvalidArgument`] for a duration out of range; [`Error::Denied`] if the
+    /// server's user lacks a right; [`Error::Closed`] if the client's runtime has ended.
     ///
     /// # Cancel safety
     ///
@@ -308,7 +310,8 @@ impl Guard {
     ///
     /// [`Error::Lost`] if the lock was no longer held: another holder may have had it in the meantime.
     /// [`Error::Unavailable`] if no server confirmed the release within the response timeout: the client repeats it in
-    /// the background, and the lock expires with its TTL at the latest.
+    /// the background, and the lock expires with its TTL at the latest. [`Error::Denied`] if the server's user lacks a right;
+    /// [`Error::Closed`] if the client's runtime has ended.
     ///
     /// # Cancel safety
     ///
@@ -317,7 +320,7 @@ impl Guard {
         self.give_back().await
     }
 
-    /// Releases the lock: another name of [`release`](Self::release).
+    /// Releases the lock: another name for [`release`](Self::release).
     ///
     /// # Errors
     ///

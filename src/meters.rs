@@ -14,14 +14,14 @@ use crate::error::LossReason;
 use crate::monitor::{Event, HoldEnd, Monitor, Outcome, Path};
 use crate::node::{NodeState, NodeStatus};
 
-/// Reports what clients do to the recorder of the crate [`metrics`](https://docs.rs/metrics) 0.24 (feature `metrics`).
+/// Reports to the recorder of the crate [`metrics`](https://docs.rs/metrics) 0.24 what clients do (feature `metrics`).
 ///
 /// Install the recorder first, give this to [`ClientBuilder::monitor`](crate::ClientBuilder::monitor), and call
 /// [`report`](Self::report) before each scrape, or every few seconds: that reports states, which are no events. The
 /// [operating page](crate::docs::operating) lists the metrics.
 ///
 /// The label `class` is a lock's name up to its last colon, `orders` for `orders:42`, and `other` for a name without one. If that
-/// part of your names contains a number, set the class by [`with_class`](Self::with_class): there must not be many classes.
+/// part of your names contains a number, set the class with [`with_class`](Self::with_class): there must not be many classes.
 ///
 /// # Examples
 ///
@@ -128,8 +128,8 @@ impl Metrics {
         Self { client, nodes: Arc::default(), ..self }
     }
 
-    /// Reports the state of a client and of its servers, without I/O. Each client needs a `Metrics` of its own, since a server that
-    /// the report before named, and this one does not, is not in use any more; see [`with_client`](Self::with_client).
+    /// Reports the state of a client and of its servers, without I/O. Each client needs a `Metrics` of its own: a server that
+    /// the last report named and this one does not counts as no longer in use; see [`with_client`](Self::with_client).
     pub fn report(&self, stats: &Stats, nodes: &[NodeStatus]) {
         // An exporter may forget a metric that nobody has used for long, and does not learn of what is added to it later: it
         // is asked for each of them again. The gauges are used: what is taken from one that was forgotten goes below zero.

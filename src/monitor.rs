@@ -120,7 +120,7 @@ impl Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Path {
-    /// It asked the servers once.
+    /// The lock was free, or the acquisition ended with an error other than a timeout.
     Free,
     /// Others, of this process or elsewhere, had the lock, so that it waited or gave up; or its future was dropped.
     Contended,

@@ -16,15 +16,15 @@ use crate::owner::Owner;
 
 /// A client for threads: [`leasehold::Client`](crate::Client) with calls that block.
 ///
-/// Clones are handles to the same client. Its tasks run on a thread of its own, which ends after the last clone and
-/// the last guard are gone and every release is sent. You may drop a client anywhere, even in async code.
+/// Clones are handles to the same client. Its tasks run on a thread of its own, which ends once all clones, handles,
+/// guards and watchers of the client are gone and every release is sent. You may drop a client anywhere, even in async code.
 ///
 /// # Ending a process
 ///
 /// A process leaves no lock behind when its `main` returns, even with an error through `?`, or when it panics and
-/// unwinds. A guard's drop waits for the server's answer to the release, and the last drop of the client waits until
-/// its thread has ended, each for at most 250 ms. After a drop that got no answer, later drops do not wait until a lock
-/// has been taken again. In async code, drops never wait.
+/// unwinds. A guard's drop waits for the server's answer to the release, and the drop of the last clone,
+/// handle or guard waits until the thread has ended, each for at most 250 ms. After a drop that got no answer, drops do not
+/// wait; they wait again once a lock has been taken. In async code, drops never wait.
 ///
 /// A lock stays until its TTL is over
 /// * after `std::process::exit`, an abort or a kill;
@@ -169,7 +169,8 @@ impl Client {
         self.runtime.wait(self.client.blocked(locks))?
     }
 
-    /// Reports the state of each server, in the order in which they were named, without I/O.
+    /// Reports the state of each server, without I/O: in the order in which the servers were named, and on a cluster in that of their
+    /// addresses.
     pub fn nodes(&self) -> Vec<NodeStatus> {
         self.client.nodes()
     }
@@ -195,11 +196,12 @@ impl Client {
         self.runtime.wait(self.client.check())?
     }
 
-    /// Refuses new acquisitions, and waits until nothing is held; see [`leasehold::Client::drain`](crate::Client::drain).
+    /// Refuses new acquisitions, and waits until nothing is held, for at most `limit`. Returns true if nothing is held; see
+    /// [`leasehold::Client::drain`](crate::Client::drain).
     ///
     /// # Errors
     ///
-    /// [`Error::InAsyncContext`].
+    /// [`Error::InAsyncContext`]; [`Error::Closed`] in a fork of the process, or in the destructor of a thread-local.
     pub fn drain(&self, limit: Duration) -> Result<bool, Error> {
         self.runtime.wait(self.client.drain(limit))
     }
@@ -209,7 +211,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::InAsyncContext`].
+    /// [`Error::InAsyncContext`]; [`Error::Closed`] in a fork of the process, or in the destructor of a thread-local.
     pub fn shutdown(&self) -> Result<(), Error> {
         self.runtime.wait(self.client.shutdown())
     }
@@ -218,7 +220,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::InAsyncContext`]; `work` was then not run.
+    /// [`Error::InAsyncContext`]; [`Error::Closed`] as [`ClosedReason`](crate::ClosedReason) says. `work` was then not run.
     ///
     /// # Panics
     ///

@@ -11,7 +11,7 @@ use crate::key::Holder;
 /// An item of a [`Queue`](super::Queue), lent to a worker; see [`leasehold::Delivery`](crate::Delivery). It may move to other
 /// threads.
 ///
-/// Dropping it has the item be delivered again, even in a panic, and waits for at most 250 ms for the server's answer. In
+/// Dropping it gives the item back, to be delivered again, even in a panic, and waits for at most 250 ms for the server's answer. In
 /// async code, the drop gives it back in the background.
 #[must_use = "the item is delivered again when it is dropped"]
 pub struct Delivery {
@@ -66,7 +66,7 @@ impl Delivery {
     ///
     /// # Errors
     ///
-    /// [`Error::InAsyncContext`].
+    /// [`Error::InAsyncContext`]; [`Error::Closed`] in a fork of the process, or in the destructor of a thread-local.
     pub fn wait_lost(&self, timeout: Duration) -> Result<Option<LossReason>, Error> {
         self.runtime.wait(self.delivery.lost_within(timeout))
     }

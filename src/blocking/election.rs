@@ -247,7 +247,7 @@ impl Leadership {
         self.leadership.is_held()
     }
 
-    /// Returns how long it certainly leads if nothing renews that; zero if it is lost.
+    /// Returns how long this process certainly leads if nothing renews the leadership; zero if it is lost.
     pub fn remaining(&self) -> Duration {
         self.leadership.remaining()
     }
@@ -261,7 +261,7 @@ impl Leadership {
     ///
     /// # Errors
     ///
-    /// [`Error::InAsyncContext`].
+    /// [`Error::InAsyncContext`]; [`Error::Closed`] in a fork of the process, or in the destructor of a thread-local.
     pub fn wait_lost(&self, timeout: Duration) -> Result<Option<LossReason>, Error> {
         self.runtime.wait(self.leadership.lost_within(timeout))
     }
@@ -291,7 +291,7 @@ impl Leadership {
         self.runtime.wait(self.leadership.give_back())?
     }
 
-    /// Ends the leadership: another name of [`release`](Self::release).
+    /// Ends the leadership: another name for [`release`](Self::release).
     ///
     /// # Errors
     ///
@@ -319,7 +319,7 @@ impl fmt::Debug for Leadership {
     }
 }
 
-/// Tells who leads, and each time that this changes; see [`leasehold::Observer`](crate::Observer).
+/// Reports the leader, and then each change of it; see [`leasehold::Observer`](crate::Observer).
 pub struct Observer {
     observer: crate::Observer,
     runtime: Runtime,

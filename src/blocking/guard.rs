@@ -99,7 +99,7 @@ impl<O> Guard<O> {
     ///
     /// # Errors
     ///
-    /// [`Error::InAsyncContext`].
+    /// [`Error::InAsyncContext`]; [`Error::Closed`] in a fork of the process, or in the destructor of a thread-local.
     pub fn wait_lost(&self, timeout: Duration) -> Result<Option<LossReason>, Error> {
         self.runtime.wait(self.inner().lost_within(timeout))
     }
@@ -109,11 +109,12 @@ impl<O> Guard<O> {
         self.inner().is_wanted()
     }
 
-    /// Waits until somebody else wants the lock, for at most `timeout`. Returns true if somebody does.
+    /// Waits until somebody else wants the lock, for at most `timeout`. Returns true if somebody does. A loss does not end the wait, so
+    /// do not pass [`Duration::MAX`]; see [`leasehold::Guard::wanted`](crate::Guard::wanted).
     ///
     /// # Errors
     ///
-    /// [`Error::InAsyncContext`].
+    /// [`Error::InAsyncContext`]; [`Error::Closed`] in a fork of the process, or in the destructor of a thread-local.
     pub fn wait_wanted(&self, timeout: Duration) -> Result<bool, Error> {
         self.runtime.wait(self.inner().wanted_within(timeout))
     }
@@ -176,7 +177,7 @@ impl<O> Guard<O> {
         self.runtime.wait(guard.give_back())?
     }
 
-    /// Releases the lock: another name of [`release`](Self::release).
+    /// Releases the lock: another name for [`release`](Self::release).
     ///
     /// # Errors
     ///

@@ -8,11 +8,11 @@ use crate::primitives::listed::ListedLock;
 
 /// Finds locks, one after the other: an iterator; see [`leasehold::Listing`](crate::Listing).
 ///
-/// An item is an error if a server does not answer that is needed, or a right is missing; the next item goes on from there. So end
-/// the loop at an error, or after some of them.
+/// An item is an error if a server that is needed does not answer, or if a right is missing; the next call goes on from there. So end
+/// the loop at the first error, or after a few.
 ///
 /// Each item may wait for the servers, and for the pauses in which it leaves them alone. In async code it is
-/// [`Error::InAsyncContext`].
+/// [`Error::InAsyncContext`], and in a fork of the process [`Error::Closed`].
 #[must_use = "nothing is asked before it is iterated over"]
 pub struct Listing {
     listing: crate::Listing,

@@ -13,7 +13,7 @@ use crate::error::Error;
 /// releases them, even in a panic, and waits for at most 250 ms for the servers' answers. In async code, the drop releases the
 /// locks in the background.
 ///
-/// `MultiGuard<ThisThread>` stays on its thread, and `MultiGuard<NamedOwner>` may move, as a [`Guard`](super::Guard).
+/// `MultiGuard<ThisThread>` stays on its thread, and `MultiGuard<NamedOwner>` may move, like a [`Guard`](super::Guard).
 #[must_use = "the locks are released when the guard is dropped"]
 pub struct MultiGuard<O = ThisThread> {
     // This is dropped before the runtimes, which complete its releases.
@@ -59,7 +59,7 @@ impl<O> MultiGuard<O> {
     ///
     /// # Errors
     ///
-    /// [`Error::InAsyncContext`].
+    /// [`Error::InAsyncContext`]; [`Error::Closed`] in a fork of the process, or in the destructor of a thread-local.
     pub fn wait_lost(&self, timeout: Duration) -> Result<Option<Error>, Error> {
         self.runtimes[0].wait(self.guard.lost_within(timeout))
     }
@@ -80,7 +80,7 @@ impl<O> MultiGuard<O> {
         self.runtimes[0].wait(self.guard.give_back())?
     }
 
-    /// Releases all locks: another name of [`release`](Self::release).
+    /// Releases all locks: another name for [`release`](Self::release).
     ///
     /// # Errors
     ///

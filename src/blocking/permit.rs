@@ -56,7 +56,7 @@ impl Permit {
     ///
     /// # Errors
     ///
-    /// [`Error::InAsyncContext`].
+    /// [`Error::InAsyncContext`]; [`Error::Closed`] in a fork of the process, or in the destructor of a thread-local.
     pub fn wait_lost(&self, timeout: Duration) -> Result<Option<LossReason>, Error> {
         self.runtime.wait(self.permit.lost_within(timeout))
     }

@@ -185,7 +185,7 @@ impl Queue {
         self.runtime.wait(self.queue.dead(limit))?
     }
 
-    /// Has dead items be delivered again; see [`leasehold::Queue::redrive`](crate::Queue::redrive).
+    /// Has dead items delivered again; see [`leasehold::Queue::redrive`](crate::Queue::redrive).
     ///
     /// # Errors
     ///

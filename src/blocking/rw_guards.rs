@@ -13,14 +13,14 @@ use crate::owner::Owner;
 use crate::primitives::rw_guards::Downgrade;
 
 /// Holds a read-write lock for reading; see [`leasehold::ReadGuard`](crate::ReadGuard). It is dropped, and moves to other
-/// threads, as a [`Guard`].
+/// threads, like a [`Guard`].
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct ReadGuard<O = ThisThread> {
     guard: Guard<O>,
 }
 
 /// Holds a read-write lock for writing; see [`leasehold::WriteGuard`](crate::WriteGuard). It is dropped, and moves to other
-/// threads, as a [`Guard`].
+/// threads, like a [`Guard`].
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct WriteGuard<O = ThisThread> {
     guard: Guard<O>,
@@ -77,7 +77,8 @@ impl<O> WriteGuard<O> {
     ///
     /// # Errors
     ///
-    /// The same errors, and [`Error::InAsyncContext`]. The lock is not held any more in any case.
+    /// The same errors, and [`Error::InAsyncContext`]. This guard is gone in any case; the lock is released then, unless
+    /// its owner has other guards. What [`watch`](Self::watch) returned before ends: watch the new guard.
     pub fn downgrade(self) -> Result<ReadGuard<O>, Error> {
         let Self { guard, downgrade } = self;
         let guard = guard.replace(async |guard| Ok(downgrade.of(guard).await?.into_inner()))?;
@@ -129,7 +130,7 @@ macro_rules! lock_guard {
             ///
             /// # Errors
             ///
-            /// [`Error::InAsyncContext`].
+            /// [`Error::InAsyncContext`]; [`Error::Closed`] in a fork of the process, or in the destructor of a thread-local.
             pub fn wait_lost(&self, timeout: Duration) -> Result<Option<LossReason>, Error> {
                 self.guard.wait_lost(timeout)
             }
@@ -140,11 +141,12 @@ macro_rules! lock_guard {
                 self.guard.is_wanted()
             }
 
-            /// Waits until somebody else wants the lock, for at most `timeout`. Returns true if somebody does.
+            /// Waits until somebody else wants the lock, for at most `timeout`. Returns true if somebody does. A loss does not end
+            /// the wait, so do not pass [`Duration::MAX`]; see [`leasehold::Guard::wanted`](crate::Guard::wanted).
             ///
             /// # Errors
             ///
-            /// [`Error::InAsyncContext`].
+            /// [`Error::InAsyncContext`]; [`Error::Closed`] in a fork of the process, or in the destructor of a thread-local.
             pub fn wait_wanted(&self, timeout: Duration) -> Result<bool, Error> {
                 self.guard.wait_wanted(timeout)
             }
@@ -173,7 +175,7 @@ macro_rules! lock_guard {
                 self.guard.release()
             }
 
-            /// Releases the lock: another name of [`release`](Self::release).
+            /// Releases the lock: another name for [`release`](Self::release).
             ///
             /// # Errors
             ///

@@ -104,7 +104,7 @@ impl<O> RwLock<O> {
         self.try_read_for(Duration::ZERO)
     }
 
-    /// Takes the lock for reading, and waits for at most `timeout`; see
+    /// Takes the lock for reading, and waits for at most `timeout`. Returns `None` on a timeout; see
     /// [`leasehold::RwLock::try_read_for`](crate::RwLock::try_read_for).
     ///
     /// # Errors
@@ -184,7 +184,7 @@ impl<O> RwLock<O> {
         self.try_write_for(Duration::ZERO)
     }
 
-    /// Takes the lock for writing, and waits for at most `timeout`; see
+    /// Takes the lock for writing, and waits for at most `timeout`. Returns `None` on a timeout; see
     /// [`leasehold::RwLock::try_write_for`](crate::RwLock::try_write_for).
     ///
     /// # Errors

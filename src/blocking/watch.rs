@@ -33,7 +33,7 @@ impl LossWatch {
     ///
     /// # Errors
     ///
-    /// [`Error::InAsyncContext`].
+    /// [`Error::InAsyncContext`]; [`Error::Closed`] in a fork of the process, or in the destructor of a thread-local.
     pub fn wait_lost(&self, timeout: Duration) -> Result<Option<Error>, Error> {
         self.runtime.wait(self.lost.clone().within(timeout, self.ended.cancelled()))
     }

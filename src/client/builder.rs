@@ -55,7 +55,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the prefix for all names that this client uses, of locks as of semaphores, queues, latches and signals: up to 256 bytes, without braces. Default: none.
+    /// Sets the prefix for all names that this client uses: those of locks, semaphores, queues, latches and signals. It has at most
+    /// 256 bytes and no braces. Default: none.
     ///
     /// With the prefix `shop:`, `client.mutex("orders:7")` is the lock `shop:orders:7`, in errors and logs as on the
     /// servers; the keys of its fencing counter and channel contain the whole name. This separates services that share a
@@ -71,15 +72,17 @@ impl ClientBuilder {
     ///
     /// Each master keeps the list of all of them in the key `leasehold_masters`, and refuses clients that name other ones, since
     /// two clients with different lists might hold one lock. With a name, the name and the number of the masters are compared
-    /// and not their addresses. So give the list another name whenever a server is replaced. `docs/deployments.md` shows how the
-    /// masters are changed.
+    /// and not their addresses. So give the list another name whenever a server is replaced. [The page on
+    /// deployments](crate::docs::deployments) shows how the masters are changed.
     pub fn masters_name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.config.masters_name = Some(name.into());
         self
     }
 
-    /// Sets how long a lock can outlive a crashed holder, 10 ms to 30 days. The watchdog renews a lock every third of
-    /// this time. Default: 30 s.
+    /// Sets how long a lock can outlive a crashed holder: 10 ms to 30 days, and no longer than the
+    /// [`restart_quarantine`](Self::restart_quarantine) if there is one. A TTL below 40 ms also needs a
+    /// [`handoff_window`](Self::handoff_window) of at most half of it. The watchdog renews a lock every third of this time.
+    /// Default: 30 s.
     #[doc(alias = "lockWatchdogTimeout")]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.config.ttl = ttl;
@@ -101,7 +104,8 @@ impl ClientBuilder {
     }
 
     /// Sets how long an acquisition without a timeout keeps waiting while the servers do not answer, 1 ms to 30 days.
-    /// Default: 10 s.
+    /// Waits for latches, signals, returned permits and the observers of elections end after this time, too, even those with a
+    /// longer timeout. Default: 10 s.
     pub fn unavailable_after(mut self, patience: Duration) -> Self {
         self.config.unavailable_after = patience;
         self
@@ -142,7 +146,7 @@ impl ClientBuilder {
     /// **With one server, Sentinel or Cluster,** this is a grace, in which locks survive a failover: holders put leases back that
     /// the server does not have. New acquisitions wait for its end; a wait that ends before, and
     /// [`try_lock`](crate::Mutex::try_lock), fail with [`Error::Unavailable`], which says how long it still lasts.
-    /// `docs/deployments.md` says what this requires, and what happens without it.
+    /// [The page on deployments](crate::docs::deployments) says what this requires, and what happens without it.
     ///
     /// **With several servers** it is Redlock's delayed restart, done by the client: acquiring fails with
     /// [`Error::Unavailable`] until a majority is out of quarantine.
@@ -195,7 +199,7 @@ impl ClientBuilder {
     }
 
     /// Makes the client warn of each hold that has lasted this long, 1 ms to 30 days, and again whenever its length has doubled. The
-    /// line in the log names the lock and the line of code that took it; `docs/logs.md` lists the fields. Default: off.
+    /// line in the log names the lock and the line of code that took it; [the page on logs](crate::docs::logs) lists the fields. Default: off.
     ///
     /// Nothing happens to the hold. To end one that is stuck, use [`with_max_hold`](crate::Mutex::with_max_hold).
     pub fn warn_held_after(mut self, length: Duration) -> Self {
@@ -211,13 +215,13 @@ impl ClientBuilder {
     }
 
     /// Sets whether the client warns of locks that are taken one under the other in an order that contradicts an earlier one, and so
-    /// may deadlock some day. Default: [`LockOrder::Warn`] in debug builds, else [`LockOrder::Off`].
+    /// may deadlock some day. Default: [`LockOrder::Warn`] in debug builds, otherwise [`LockOrder::Off`].
     pub fn lock_order(mut self, reaction: LockOrder) -> Self {
         self.config.lock_order = reaction;
         self
     }
 
-    /// Sets who is told what the client does, for metrics. Default: nobody; [`Client::stats`] counts in any case.
+    /// Sets the monitor that is told what the client does, for metrics. Default: none; [`Client::stats`] counts in any case.
     pub fn monitor(mut self, monitor: Arc<dyn Monitor>) -> Self {
         self.monitor = Some(monitor);
         self

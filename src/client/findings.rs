@@ -22,7 +22,7 @@ pub struct Finding {
 
 /// The kind of problem that a [`Finding`] reports.
 ///
-/// One that may say more in a later version is matched as `FindingKind::MarkRefused { .. }`, although it has no fields yet.
+/// Match a variant without fields as `FindingKind::MarkRefused { .. }` if it allows that: it may get fields in a later version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(
     feature = "serde",
@@ -66,10 +66,11 @@ pub enum FindingKind {
     /// `min-replicas-to-write` or its `min-replicas-max-lag` is 0, which turns both off. Only clients of
     /// [Sentinels](crate::ClientBuilder::sentinel) report this.
     Unfenced,
-    /// A master that has lost its replicas may go on granting locks beside the one that has replaced it: it stops up to two
-    /// seconds after `min-replicas-max-lag`, and neither the Sentinels nor the
-    /// [`restart_quarantine`](crate::ClientBuilder::restart_quarantine) wait for so long, or a lease of this client's TTL may end
-    /// there before that, while its holder renews it on the new one.
+    /// A master that has lost its replicas may go on granting locks beside the one that has replaced it, because it stops up
+    /// to two seconds after `min-replicas-max-lag`. This is reported if that is not shorter than the Sentinels'
+    /// `down-after-milliseconds`; if the Sentinels and the [`restart_quarantine`](crate::ClientBuilder::restart_quarantine)
+    /// together do not wait long enough; or if a lease of this client's TTL may end there before that, while its holder renews it on
+    /// the new master.
     #[non_exhaustive]
     FencedLate {
         /// The server's `min-replicas-max-lag`, in seconds.
@@ -141,8 +142,8 @@ pub enum FindingKind {
     /// of them may hold one lock.
     #[non_exhaustive]
     MastersRefused,
-    /// The user may not use the keys `leasehold_wait:..`, as was seen for a lock that this client holds, or else when a wait was
-    /// to be noted last: [deadlocks](crate::ClientBuilder::deadlocks) over several processes are not found.
+    /// The user may not use the keys `leasehold_wait:..`, as was seen for a lock that this client holds, or otherwise when the
+    /// client last tried to note a wait: [deadlocks](crate::ClientBuilder::deadlocks) over several processes are not found.
     #[non_exhaustive]
     NotesRefused,
     /// The server is used with other [masters](crate::ClientBuilder::nodes) than this client names, so this client takes no

@@ -14,8 +14,8 @@ use crate::primitives::signal_group::SignalGroup;
 impl Client {
     /// Returns a handle to the lock called `name`, without I/O.
     ///
-    /// The [`name_prefix`](crate::ClientBuilder::name_prefix) and the name are the lock's key on the servers: together 1 to
-    /// 4096 bytes of UTF-8, which do not begin with `leasehold_`. The first call that acquires reports a bad name.
+    /// The [`name_prefix`](crate::ClientBuilder::name_prefix) and the name are the lock's key on the servers: together at most
+    /// 4096 bytes of UTF-8, which begin neither with `leasehold_` nor with `redisson_lock_token:`. The name must not be empty. The first call that acquires reports a bad name.
     #[doc(alias = "getLock")]
     #[doc(alias = "getFencedLock")]
     pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
@@ -39,7 +39,7 @@ impl Client {
     /// ```no_run
     /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
     /// let printer = client.fair_mutex("printer");
-    /// let guard = printer.lock().await?; // after all who came before
+    /// let guard = printer.lock().await?; // after all that came before
     /// guard.unlock().await?;
     /// # Ok(()) }
     /// ```
@@ -113,7 +113,7 @@ impl Client {
         Latch::new(&self.engine, self.engine.config.prefixed(name.as_ref()))
     }
 
-    /// Returns a handle to the signal called `name`, without I/O: by it, one process tells all others that something has changed.
+    /// Returns a handle to the signal called `name`, without I/O: with it, one process tells all others that something has changed.
     ///
     /// Names are those of [`mutex`](Self::mutex), but a signal may have the same name as a lock.
     #[doc(alias = "getTopic")]

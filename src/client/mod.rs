@@ -28,8 +28,8 @@ use crate::primitives::listing::Listing;
 
 /// A client holds the connections to one or several Redis or Valkey servers, and the locks taken through them.
 ///
-/// Clones are handles to the same client. One per process is enough: it uses two connections to each server, however many
-/// locks there are. Its tasks run on the runtime that connected it. When that runtime is gone, every call fails with
+/// Clones are handles to the same client. One per process is enough: it uses at most two connections to each server, however many
+/// locks there are; [`synced`](ClientBuilder::synced) and a cluster's sharded channels add one each. Its tasks run on the runtime that connected it. When that runtime is gone, every call fails with
 /// [`Error::Closed`]; so do not keep a client in a `static` that the runtime of a test connects.
 ///
 /// A client of [`blocking`](crate::blocking) has a runtime of its own, and may be in a
@@ -95,7 +95,7 @@ impl Client {
     /// Lists the locks on the servers whose names begin with `prefix`, whoever holds them: mutexes, elections, read-write locks and
     /// semaphores, those of Redisson included. Nothing is asked before [`Listing::next`] is called.
     ///
-    /// `prefix` is taken literally, behind the client's [`name_prefix`](ClientBuilder::name_prefix); an empty one is any name.
+    /// `prefix` is taken literally, behind the client's [`name_prefix`](ClientBuilder::name_prefix); an empty prefix matches every name.
     ///
     /// * Servers keep no list of locks, so all keys are looked at, a thousand at a time. In between there are pauses, so that it
     ///   takes at most a fifth of a server's time. A million keys take ten to twenty seconds;
@@ -155,7 +155,8 @@ impl Client {
     ///   semaphore, whether they are held or waited for.
     /// * The notes are read one after the other, so a circle of them may be over, and parts of it may never have stood at once.
     ///   If it is there again some seconds later, it is a deadlock; [`Error::Deadlock`] is told only when that is proved.
-    /// * At most 256 locks are looked at.
+    /// * All locks that you name are looked at, and those that they lead to until 256 have been looked at. Names that no lock can
+    ///   have are skipped.
     ///
     /// # Errors
     ///
@@ -187,19 +188,21 @@ impl Client {
         Stats::of(&self.engine)
     }
 
-    /// Reports the state of each server, in the order in which they were named, without I/O.
+    /// Reports the state of each server, without I/O: in the order in which the servers were named, and on a cluster in that of their
+    /// addresses.
     pub fn nodes(&self) -> Vec<NodeStatus> {
         self.engine.fleet.status()
     }
 
     /// Asks the servers about settings that can break a lock's guarantees, and returns the findings. It changes nothing.
-    /// Whether the rights are there to find deadlocks over several processes, it can say only while this client holds a lock, or
-    /// once one of its holders has waited.
+    /// Only while this client holds a lock, or once one of its holders has waited, can it say whether the user has the rights to
+    /// find deadlocks over several processes.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] if they do not answer within 5 s, or if the client cannot reach them for the response
-    /// timeout.
+    /// [`Error::Unavailable`] if no majority of them answers within 5 s (on a cluster: if none does), or if the client cannot
+    /// reach them within the response timeout; [`Error::Denied`] if they refuse the login; [`Error::InvalidConfig`] if they are
+    /// used with other masters; [`Error::Closed`].
     pub async fn check(&self) -> Result<Vec<Finding>, Error> {
         Finding::ask(&self.engine).await
     }
@@ -228,8 +231,8 @@ impl Client {
     /// Refuses new acquisitions, and waits until this client holds nothing, for at most `limit`. Returns true if it
     /// holds nothing.
     ///
-    /// New acquisitions fail with [`Error::Closed`]. Nested ones by a holder and those that are waiting already go on, but for
-    /// workers that wait at a queue and candidates of an election: what they wait for may never come, so they fail, too. Items can
+    /// New acquisitions fail with [`Error::Closed`]. Nested ones by a holder and those that are waiting already go on, except those
+    /// of workers that wait at a queue and of candidates of an election: what they wait for may never come, so they fail, too. Items can
     /// still be pushed, and waits for signals and latches go on.
     ///
     /// # Cancel safety

@@ -22,8 +22,9 @@ pub struct Stats {
     pub waiters: usize,
     /// The waits that go on now for a latch, a signal, a group of signals, or the return of a semaphore's permits.
     pub open_waits: usize,
-    /// The locks' channels to which this client listens, on each node. On one server it listens only while it is the first
-    /// in the queue behind a holder of another library.
+    /// The channels to which this client listens, on the node where they are most: those of latches, signals, semaphores and elections
+    /// that are waited for or observed, and those of locks. On one server it listens for a lock only while it is the first in the
+    /// queue behind a holder of another library.
     pub subscriptions: usize,
     /// The running tasks: one for an idle client, another for a cluster or for Sentinels, two for each node
     /// (three in a cluster with sharded channels), one for each lock that is being waited for, and one for each hold whose
@@ -54,8 +55,8 @@ pub struct Stats {
     pub contended: u64,
     /// The acquisitions so far that ended because others had the lock: attempts, and waits whose time was over.
     ///
-    /// Those of candidates of elections and of workers at a queue, which wait for as long as they like, are neither in this
-    /// count nor in the following two and in `acquire_times`. Of several locks that are taken together, each attempt counts.
+    /// Those of candidates of elections and of workers at a queue, which wait for as long as they like, are not in this
+    /// count, in the following two, or in `acquire_times`. Of several locks that are taken together, each attempt counts.
     pub timed_out: u64,
     /// The acquisitions so far whose future was dropped.
     pub cancelled: u64,

@@ -27,8 +27,8 @@ use crate::waiter::{self, Waiter};
 pub enum Error {
     /// Another holder kept the lock for the whole wait. Try again later, or tell the user who holds it.
     ///
-    /// It is returned only if the servers answered that the lock is held, or that others come first. If they did not
-    /// answer, the error is [`Error::Unavailable`].
+    /// It is returned only if this client itself holds the lock, or if the servers answered that the lock is held or that others
+    /// come first. If they did not answer, the error is [`Error::Unavailable`].
     #[error(
         "timed out after {:?} waiting for {lock:?}: {}{}",
         rounded(.waited),
@@ -52,8 +52,8 @@ pub enum Error {
         /// The time that the call waited.
         waited: Duration,
         /// The others that waited according to the last answer, in the order in which they get the lock. The request of this
-        /// call is not among them; another task of this client that waits by a [`fair_mutex`](crate::Client::fair_mutex) may
-        /// be. It is empty over several servers, which share no order, and if the holder is this client.
+        /// call is not among them; another task of this client that waits through a [`fair_mutex`](crate::Client::fair_mutex) may
+        /// be. It is empty over several masters, which share no order, and if the holder is this client.
         waiting: Arc<[Waiter]>,
     },
 
@@ -74,7 +74,8 @@ pub enum Error {
         waited: Duration,
     },
 
-    /// The lock was lost while its guard existed: stop the work that it protects. Or what a call waits for is gone, such as a latch.
+    /// The lock was lost while its guard existed: stop the work that it protects. It is also returned if
+    /// what a call is about is gone, such as a latch.
     #[error("lost {lock:?}: {reason}")]
     #[non_exhaustive]
     Lost {
@@ -85,8 +86,8 @@ pub enum Error {
     },
 
     /// The servers, or a majority of them, could not be reached or did not answer in time. It is unknown whether
-    /// another holder has the lock. This attempt leaves nothing behind: the client releases a grant whose answer it
-    /// did not see.
+    /// another holder has the lock. An acquisition leaves nothing behind: the client releases a grant whose answer it
+    /// did not see. Any other call that changes something, such as a push, may have been done nevertheless.
     #[error("no usable answer from the servers{}: {}", about(.lock), fault::listed(.failures))]
     #[non_exhaustive]
     Unavailable {
@@ -106,8 +107,8 @@ pub enum Error {
         problem: Arc<str>,
     },
 
-    /// A setting of a client or of a handle cannot work. Change it. So is a list of several
-    /// [masters](crate::ClientBuilder::nodes) that differs from that of the other clients.
+    /// A setting of a client or of a handle cannot work. Change it. This is also the error if the list
+    /// of several [masters](crate::ClientBuilder::nodes) differs from that of the other clients.
     #[error("invalid configuration: {problem}")]
     #[non_exhaustive]
     InvalidConfig {
@@ -190,7 +191,8 @@ pub enum Error {
         message: Arc<str>,
     },
 
-    /// The client does nothing more: it was drained or shut down, or its runtime has ended. Connect a new client.
+    /// The client does not accept this call: it was drained or shut down, or its runtime has ended; or a blocking call was made in a
+    /// fork of the process, or in the destructor of a thread-local. The [reason](ClosedReason) says which.
     #[error("{reason}")]
     #[non_exhaustive]
     Closed {
@@ -220,7 +222,7 @@ pub enum Error {
 
     /// The wait would last forever: it is part of a circle of owners, each of which waits for a lock that the next
     /// one holds. Release what you hold, so that the others go on, and begin again. To prevent it, take locks in one order
-    /// everywhere, or together by a [`MultiLock`](crate::MultiLock).
+    /// everywhere, or together with a [`MultiLock`](crate::MultiLock).
     ///
     /// Of the calls in a circle one fails: inside this process the last, at once; over several processes the one whose hold is
     /// the youngest, some seconds later. The others go on when it has released its lock.

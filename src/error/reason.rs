@@ -50,7 +50,7 @@ pub enum LossReason {
     Failover,
     /// A fixed lease ended, or the hold reached the limit set by `with_max_hold`.
     Ended,
-    /// The client was shut down.
+    /// The client was shut down, or its runtime has ended.
     Shutdown,
 }
 

@@ -32,7 +32,8 @@ use super::{Blocked, ClosedReason, Error, Fault, LossReason, NodeFailure};
 use crate::key::{Holder, LockKind};
 use crate::owner::Owner;
 
-/// Returns an [`Error::Timeout`]: for a second, another client has held the lock, and it goes on for half a minute.
+/// Returns an [`Error::Timeout`]: the call has waited for a second for a lock that another client holds, and that expires in half a
+/// minute.
 ///
 /// `holder` is the name of that client, or its whole text, as of [`Holder::named`].
 pub fn timeout(lock: impl AsRef<str>, holder: impl AsRef<str>) -> Error {

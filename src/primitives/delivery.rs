@@ -87,7 +87,7 @@ impl Delivery {
         self.guard.run_until_lost(future).await
     }
 
-    /// Extends the lease so that it lasts for at least `lease` from now, 10 ms to 30 days, or to the `restart_quarantine` if there is one. It never shortens it.
+    /// Extends the lease so that it lasts for at least `lease` from now (10 ms to 30 days, and no longer than the `restart_quarantine` if there is one). It never shortens it.
     ///
     /// Use it on a queue with a [fixed lease](crate::Queue::with_lease); the watchdog renews other deliveries anyway.
     ///

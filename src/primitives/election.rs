@@ -65,7 +65,7 @@ impl Election {
         self.pulpit.handle.name()
     }
 
-    /// Returns a handle whose leaders are renewed every third of `ttl`, 10 ms to 30 days, or to the `restart_quarantine` if there is one. The leadership of a crashed process
+    /// Returns a handle whose leaders are renewed every third of `ttl` (10 ms to 30 days, and no longer than the `restart_quarantine` if there is one). The leadership of a crashed process
     /// is over after at most `ttl`. The default is the client's TTL.
     #[must_use = "it returns another handle"]
     pub fn with_ttl(&self, ttl: Duration) -> Self {

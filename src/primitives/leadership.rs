@@ -88,7 +88,8 @@ impl Leadership {
     /// # Errors
     ///
     /// [`Error::Lost`] if this process does not lead any more; nothing was said then. [`Error::Unavailable`] if the servers, or
-    /// a majority of them, did not confirm it: it may have been said. [`Error::InvalidArgument`] if the value is too long.
+    /// a majority of them, did not confirm it: it may have been said. [`Error::InvalidArgument`] if the value is too long;
+    /// [`Error::Denied`], [`Error::WrongType`], [`Error::Closed`].
     ///
     /// # Cancel safety
     ///
@@ -134,7 +135,7 @@ impl Leadership {
         self.give_back().await
     }
 
-    /// Ends the leadership: another name of [`release`](Self::release).
+    /// Ends the leadership: another name for [`release`](Self::release).
     ///
     /// # Errors
     ///

@@ -20,7 +20,7 @@ pub struct ListedLock {
     pub kind: LockKind,
     /// Several may hold it at once: it is held for reading, or is a semaphore.
     pub shared: bool,
-    /// Those who hold it; none if it is free, and somebody is about to get it. For a semaphore the first 1000, in the order
+    /// Its holders; none if it is free and somebody is about to get it. For a semaphore the first 1000, in the order
     /// in which their permits end.
     pub holders: Vec<Holder>,
     /// How often it is held: the holder's number of guards as far as the servers know, or the number of readers, or that of

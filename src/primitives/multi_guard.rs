@@ -17,7 +17,7 @@ use crate::guard::{Guard, Lost};
 /// If one of the locks is lost, the guard is lost: it protects nothing any more. The other locks are renewed until the guard
 /// goes, so that you can bring to an end what you do under them.
 ///
-/// You may drop it anywhere, as a [`Guard`].
+/// You may drop it anywhere, like a [`Guard`].
 #[must_use = "the locks are released when the guard is dropped"]
 pub struct MultiGuard {
     /// In the order in which the locks were given.
@@ -103,7 +103,7 @@ impl MultiGuard {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if one of the locks was no longer held, for the first of them; else [`Error::Unavailable`] if no
+    /// [`Error::Lost`] for the first of the locks that was no longer held; otherwise [`Error::Unavailable`] if no
     /// server confirmed one of the releases within the response timeout. All locks are released in any case.
     ///
     /// # Cancel safety
@@ -113,7 +113,7 @@ impl MultiGuard {
         self.give_back().await
     }
 
-    /// Releases all locks: another name of [`release`](Self::release).
+    /// Releases all locks: another name for [`release`](Self::release).
     ///
     /// # Errors
     ///

@@ -24,7 +24,7 @@ use crate::text::shortened;
 
 /// A handle to several locks that are taken together: all of them, or none.
 ///
-/// [`Client::multi_lock`](crate::Client::multi_lock) makes one by names, and [`of`](Self::of) one of any mutexes. The handle
+/// [`Client::multi_lock`](crate::Client::multi_lock) makes one from names, and [`of`](Self::of) one from any mutexes. The handle
 /// itself holds nothing, and making one costs no I/O. The first call that acquires reports a bad name or setting.
 ///
 /// Each lock is an ordinary [`Mutex`]: others may take it alone, or together with other locks, in this and other
@@ -91,7 +91,7 @@ impl MultiLock {
         self.locks.iter().map(Mutex::name)
     }
 
-    /// Returns a handle whose holds the watchdog renews every third of `ttl`, 10 ms to 30 days, or to the `restart_quarantine` if there is one; see [`Mutex::with_ttl`].
+    /// Returns a handle whose holds the watchdog renews every third of `ttl` (10 ms to 30 days, and no longer than the `restart_quarantine` if there is one); see [`Mutex::with_ttl`].
     #[must_use = "it returns another handle"]
     pub fn with_ttl(&self, ttl: Duration) -> Self {
         self.on_terms(|terms| terms.lease = LeaseTerms::Watched(ttl))

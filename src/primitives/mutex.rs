@@ -157,7 +157,7 @@ impl Mutex {
         self.handle.try_acquire(timeout, Location::caller())
     }
 
-    /// Returns a handle whose holds end after `lease`, 10 ms to 30 days, or to the `restart_quarantine` if there is one. The watchdog does not renew them.
+    /// Returns a handle whose holds end after `lease` (10 ms to 30 days, and no longer than the `restart_quarantine` if there is one). The watchdog does not renew them.
     ///
     /// ```no_run
     /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
@@ -173,7 +173,7 @@ impl Mutex {
         self.on_terms(|terms| terms.lease = LeaseTerms::Fixed(lease))
     }
 
-    /// Returns a handle whose holds the watchdog renews every third of `ttl`, 10 ms to 30 days, or to the `restart_quarantine` if there is one. A crashed holder's lock
+    /// Returns a handle whose holds the watchdog renews every third of `ttl` (10 ms to 30 days, and no longer than the `restart_quarantine` if there is one). A crashed holder's lock
     /// is free after at most `ttl`. The default is the client's TTL.
     #[doc(alias = "lockWatchdogTimeout")]
     #[must_use = "it returns another handle"]

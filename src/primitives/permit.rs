@@ -13,10 +13,10 @@ use crate::key::Holder;
 /// Holds one permit of a [`Semaphore`](crate::Semaphore), or several that were acquired together.
 ///
 /// It is a lease: the watchdog renews it until it is dropped, and if its process ends, the permits come back when the lease
-/// does. Dropping it gives the permits back in the background; [`release`](Self::release) waits for that, and reports
+/// ends. Dropping it gives the permits back in the background; [`release`](Self::release) waits for that, and reports
 /// whether they were held until then.
 ///
-/// It has no owner and may move to other tasks and threads. You may drop it anywhere, as a [`Guard`].
+/// It has no owner and may move to other tasks and threads. You may drop it anywhere, like a [`Guard`].
 #[must_use = "the permits are given back when it is dropped"]
 pub struct Permit {
     guard: Guard,
@@ -82,7 +82,7 @@ impl Permit {
         self.guard.run_until_lost(future).await
     }
 
-    /// Extends the lease so that it lasts for at least `lease` from now, 10 ms to 30 days, or to the `restart_quarantine` if there is one. It never shortens it.
+    /// Extends the lease so that it lasts for at least `lease` from now (10 ms to 30 days, and no longer than the `restart_quarantine` if there is one). It never shortens it.
     ///
     /// Use it for permits with a [fixed lease](crate::Semaphore::with_lease); the watchdog renews others anyway.
     ///

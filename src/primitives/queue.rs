@@ -116,14 +116,14 @@ impl Queue {
         self.with_items(|all| all.capacity = items.into())
     }
 
-    /// Returns a handle whose deliveries the watchdog renews every third of `ttl`, 10 ms to 30 days, or to the `restart_quarantine` if there is one. An item of a crashed
+    /// Returns a handle whose deliveries the watchdog renews every third of `ttl` (10 ms to 30 days, and no longer than the `restart_quarantine` if there is one). An item of a crashed
     /// worker is delivered again after at most `ttl`. The default is the client's TTL.
     #[must_use = "it returns another handle"]
     pub fn with_ttl(&self, ttl: Duration) -> Self {
         self.on_terms(|terms| terms.lease = LeaseTerms::Watched(ttl))
     }
 
-    /// Returns a handle whose deliveries end after `lease`, 10 ms to 30 days, or to the `restart_quarantine` if there is one. The watchdog does not renew them.
+    /// Returns a handle whose deliveries end after `lease` (10 ms to 30 days, and no longer than the `restart_quarantine` if there is one). The watchdog does not renew them.
     #[must_use = "it returns another handle"]
     pub fn with_lease(&self, lease: Duration) -> Self {
         self.on_terms(|terms| terms.lease = LeaseTerms::Fixed(lease))
@@ -320,7 +320,7 @@ impl Queue {
         self.ask(self.items.status(listed, dead), |reply| self.items.read_status(reply)).await
     }
 
-    /// Has dead items be delivered again as if they were new: the oldest `limit` of those that are dead now. Returns how many.
+    /// Has dead items delivered again as if they were new: the oldest `limit` of those that are dead now. Returns how many.
     ///
     /// The server moves a thousand or 16 MiB at a time. Each request is sent once: without an answer, its items may have been
     /// moved or not, and those of the requests before it have been.

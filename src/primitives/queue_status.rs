@@ -27,7 +27,7 @@ pub struct QueueStatus {
     pub dead_items: u64,
     /// The deliveries, in the order of their ends, up to 1000.
     pub lent: Vec<Lent>,
-    /// Those who wait for an item, in the order in which they get one, up to 1000.
+    /// The workers that wait for an item, in the order in which they get one, up to 1000.
     pub waiting: Vec<Waiter>,
 }
 

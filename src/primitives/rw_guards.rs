@@ -14,7 +14,7 @@ use crate::guard::{Guard, Lost, ReadVersion};
 use crate::key::Holder;
 use crate::owner::Owner;
 
-/// Holds a read-write lock for reading. You may drop it anywhere, as a [`Guard`].
+/// Holds a read-write lock for reading. You may drop it anywhere, like a [`Guard`].
 #[doc(alias = "RwLockReadGuard")]
 #[must_use = "the lock is released when the guard is dropped"]
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub struct ReadGuard {
     guard: Guard,
 }
 
-/// Holds a read-write lock for writing. You may drop it anywhere, as a [`Guard`].
+/// Holds a read-write lock for writing. You may drop it anywhere, like a [`Guard`].
 #[doc(alias = "RwLockWriteGuard")]
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct WriteGuard {
@@ -241,7 +241,7 @@ macro_rules! lock_guard {
                 self.guard.run_until_lost(future).await
             }
 
-            /// Extends the lock so that it lasts for at least `lease` from now, 10 ms to 30 days, or to the `restart_quarantine` if there is one; see [`Guard::extend`].
+            /// Extends the lock so that it lasts for at least `lease` from now (10 ms to 30 days, and no longer than the `restart_quarantine` if there is one); see [`Guard::extend`].
             ///
             /// # Errors
             ///
@@ -267,7 +267,7 @@ macro_rules! lock_guard {
                 self.guard.release().await
             }
 
-            /// Releases the lock: another name of [`release`](Self::release).
+            /// Releases the lock: another name for [`release`](Self::release).
             ///
             /// # Errors
             ///

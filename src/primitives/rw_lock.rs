@@ -65,7 +65,7 @@ impl RwLock {
         self.write.name()
     }
 
-    /// Returns a handle whose holds end after `lease`, 10 ms to 30 days, or to the `restart_quarantine` if there is one. The watchdog does not renew them. Readers of a client
+    /// Returns a handle whose holds end after `lease` (10 ms to 30 days, and no longer than the `restart_quarantine` if there is one). The watchdog does not renew them. Readers of a client
     /// share a lease, which lasts as long as the longest of those asked for that still read, and up to a TTL of theirs longer.
     #[doc(alias = "leaseTime")]
     #[must_use = "it returns another handle"]
@@ -73,7 +73,7 @@ impl RwLock {
         self.on_terms(|terms| terms.lease = LeaseTerms::Fixed(lease))
     }
 
-    /// Returns a handle whose holds the watchdog renews every third of `ttl`, 10 ms to 30 days, or to the `restart_quarantine` if there is one. A crashed holder's part of the
+    /// Returns a handle whose holds the watchdog renews every third of `ttl` (10 ms to 30 days, and no longer than the `restart_quarantine` if there is one). A crashed holder's part of the
     /// lock is free after at most `ttl`. The default is the client's TTL. Beside Redisson it must not be greater than
     /// `lockWatchdogTimeout`.
     #[doc(alias = "lockWatchdogTimeout")]

@@ -65,13 +65,13 @@ impl Semaphore {
         Self { handle: self.handle.with_permits(permits) }
     }
 
-    /// Returns a handle whose permits end after `lease`, 10 ms to 30 days, or to the `restart_quarantine` if there is one. The watchdog does not renew them.
+    /// Returns a handle whose permits end after `lease` (10 ms to 30 days, and no longer than the `restart_quarantine` if there is one). The watchdog does not renew them.
     #[must_use = "it returns another handle"]
     pub fn with_lease(&self, lease: Duration) -> Self {
         Self { handle: self.handle.on_terms(|terms| terms.lease = LeaseTerms::Fixed(lease)) }
     }
 
-    /// Returns a handle whose permits the watchdog renews every third of `ttl`, 10 ms to 30 days, or to the `restart_quarantine` if there is one. The permits of a crashed
+    /// Returns a handle whose permits the watchdog renews every third of `ttl` (10 ms to 30 days, and no longer than the `restart_quarantine` if there is one). The permits of a crashed
     /// process come back after at most `ttl`. The default is the client's TTL.
     #[must_use = "it returns another handle"]
     pub fn with_ttl(&self, ttl: Duration) -> Self {

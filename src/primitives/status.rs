@@ -35,7 +35,7 @@ pub struct LockStatus {
     /// The clients of this library that wait for the lock, in the order in which they get it. It is empty over several
     /// masters, which share no order, and while a cluster moves the lock's slot.
     pub waiting: Vec<Waiter>,
-    /// Those who read, one for each client, if it is a [read-write lock](crate::RwLock) that is held for reading.
+    /// The readers, one for each client, if it is a [read-write lock](crate::RwLock) that is held for reading.
     pub readers: Vec<Holder>,
 }
 

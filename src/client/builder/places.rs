@@ -11,7 +11,7 @@ impl ClientBuilder {
     ///
     /// With several, a lock is held if a majority of them holds it, and locks are available while a majority is reachable.
     /// Three or five are usual. An even number tolerates no more failures than the odd number below it. Two servers are
-    /// refused, since both would be needed.
+    /// refused, since both would be needed, and so are more than 31.
     ///
     /// All clients that share locks must name the same servers, and at the same addresses, unless the list has a
     /// [`masters_name`](Self::masters_name). Each server keeps the list: a client that names others gets no lock, with
