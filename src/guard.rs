@@ -282,7 +282,8 @@ impl Guard {
         }
     }
 
-    /// Extends the lock so that it lasts for at least `lease` from now (10 ms to 30 days, and no longer than the `restart_quarantine` if there is one). It never shortens the lock.
+    /// Extends the lock so that it lasts for at least `lease` from now (10 ms to 30 days, and no longer than the
+    /// `restart_quarantine` if there is one). It never shortens the lock.
     ///
     /// Use it for a lock with a [fixed lease](crate::Mutex::with_lease); the watchdog renews other locks anyway.
     ///

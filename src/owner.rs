@@ -70,8 +70,8 @@ impl Owner {
     }
 
     /// Runs `future` so that every lock acquired inside it belongs to this owner, except on handles that are
-    /// [`owned_by`](crate::Mutex::owned_by) another. Leaderships, permits and deliveries belong to no owner: they never nest. If scopes and bodies of [`Mutex::run`](crate::Mutex::run) are
-    /// nested, the innermost decides.
+    /// [`owned_by`](crate::Mutex::owned_by) another. Leaderships, permits and deliveries belong to no
+    /// owner: they never nest. If scopes and bodies of [`Mutex::run`](crate::Mutex::run) are nested, the innermost decides.
     ///
     /// Branches that run concurrently inside one scope (`join!`, `select!`, `buffer_unordered`) have the
     /// same owner, so a lock does not exclude them from each other. If it must, give each branch its own owner.

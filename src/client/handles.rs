@@ -15,7 +15,8 @@ impl Client {
     /// Returns a handle to the lock called `name`, without I/O.
     ///
     /// The [`name_prefix`](crate::ClientBuilder::name_prefix) and the name are the lock's key on the servers: together at most
-    /// 4096 bytes of UTF-8, which begin neither with `leasehold_` nor with `redisson_lock_token:`. The name must not be empty. The first call that acquires reports a bad name.
+    /// 4096 bytes of UTF-8, which begin neither with `leasehold_` nor with `redisson_lock_token:`. The name must not be empty.
+    /// The first call that acquires reports a bad name.
     #[doc(alias = "getLock")]
     #[doc(alias = "getFencedLock")]
     pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {

@@ -29,8 +29,8 @@ use crate::primitives::listing::Listing;
 /// A client holds the connections to one or several Redis or Valkey servers, and the locks taken through them.
 ///
 /// Clones are handles to the same client. One per process is enough: it uses at most two connections to each server, however many
-/// locks there are; [`synced`](ClientBuilder::synced) and a cluster's sharded channels add one each. Its tasks run on the runtime that connected it. When that runtime is gone, every call fails with
-/// [`Error::Closed`]; so do not keep a client in a `static` that the runtime of a test connects.
+/// locks there are; [`synced`](ClientBuilder::synced) and a cluster's sharded channels add one each. Its tasks run on the runtime
+/// that connected it. When that runtime is gone, every call fails with [`Error::Closed`]; so do not keep a client in a `static` that the runtime of a test connects.
 ///
 /// A client of [`blocking`](crate::blocking) has a runtime of its own, and may be in a
 /// [`LazyLock`](std::sync::LazyLock), if a plain thread is the first to use it. For async code, connect at the start of

@@ -81,9 +81,9 @@ pub enum Deadlocks {
 /// What happens when a task, thread or owner asks for a lock under another one in an order that contradicts an earlier pair, whether
 /// or not anybody waits: two that do both at once would wait for each other.
 ///
-/// All clients of the process are looked at together. Locks whose names are equal up to the last `:`, or, without a `:`, up to a number at their
-/// end, are of one class, such as `order1` and `order2`. Of two classes, the locks of one are always taken first; within a class, the names go up or down, as texts or with
-/// their digits as numbers. Single attempts, candidates of elections and semaphores count for nothing. A guard that another task drops
+/// All clients of the process are looked at together. Locks whose names are equal up to the last `:`, or, without a
+/// `:`, up to a number at their end, are of one class, such as `order1` and `order2`. Of two classes, the locks of one are always
+/// taken first; within a class, the names go up or down, as texts or with their digits as numbers. Single attempts, candidates of elections and semaphores count for nothing. A guard that another task drops
 /// counts for the one that took it.
 ///
 /// Each contradiction is told once, with the line of code of each lock. The last 4096 pairs of classes are remembered.

@@ -174,13 +174,7 @@ pub enum Error {
     },
 
     /// The server's user may not run a command, or may not use this key. Grant the right (`ACL SETUSER <user> +<command>`).
-    #[error(
-        "the server denies {}{}: {}: {}",
-        Printable(.what),
-        about(.lock),
-        Printable(.message),
-        remedy(.what)
-    )]
+    #[error("the server denies {}{}: {}: {}", Printable(.what), about(.lock), Printable(.message), remedy(.what))]
     #[non_exhaustive]
     Denied {
         /// The name of the lock, the semaphore or whatever else it is about, if it is about one.
