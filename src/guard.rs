@@ -25,15 +25,15 @@ use crate::owner::{LockKey, Owner};
 /// not block while the client's runtime lives. Afterwards, the drop sends the release itself; see
 /// [Ending a process](crate::Client#ending-a-process).
 ///
-/// The lock is held until the last guard of its owner is gone. Guards may be dropped in any order. A panic releases the lock like any
-/// other end of a scope: there is no poisoning. A guard that is leaked, for example with [`std::mem::forget`], keeps the lock
+/// The lock is held until the last guard of its owner is gone. Guards may be dropped in any order. A panic releases the lock like
+/// any other end of a scope: there is no poisoning. A guard that is leaked, for example with [`std::mem::forget`], keeps the lock
 /// until the client is shut down or its runtime ends, unless [`with_max_hold`](crate::Mutex::with_max_hold) or
 /// [`with_lease`](crate::Mutex::with_lease) limits that.
 ///
 /// Bind it to a name such as `_guard`. `let _ = lock.lock().await?;` drops it at once, and releases the lock.
 ///
-/// Every guard of a lock, a permit or a leadership has a method [`release`](Self::release). [`unlock`](Self::unlock) is another name for it
-/// on locks, and [`resign`](crate::Leadership::resign) for leaderships.
+/// Every guard of a lock, a permit or a leadership has a method [`release`](Self::release). [`unlock`](Self::unlock) is another
+/// name for it on locks, and [`resign`](crate::Leadership::resign) for leaderships.
 #[doc(alias = "MutexGuard")]
 #[doc(alias = "OwnedMutexGuard")]
 #[doc(alias = "permit")]
@@ -207,15 +207,15 @@ impl Guard {
     /// | a client of Redisson; a writer, if other clients read, too | within 4 s |
     /// | anybody, over several masters | within 0.4 s |
     ///
-    /// Once somebody was found, it stays true for this guard, even if that one gives up. Any subscriber of the lock's channel counts:
-    /// while a tool listens there, every holder is told that somebody wants the lock. The same happens if this client may not unsubscribe.
-    /// While the servers do not answer, nobody is known to wait.
+    /// Once somebody was found, it stays true for this guard, even if that one gives up. Any subscriber of the lock's channel
+    /// counts: while a tool listens there, every holder is told that somebody wants the lock. The same happens if this client may
+    /// not unsubscribe. While the servers do not answer, nobody is known to wait.
     pub fn is_wanted(&self) -> bool {
         self.hold().is_wanted()
     }
 
-    /// Waits until somebody else wants the lock; see [`is_wanted`](Self::is_wanted). It never ends if nobody does, or if the lock is lost
-    /// before: await it together with the work, or with [`lost`](Self::lost).
+    /// Waits until somebody else wants the lock; see [`is_wanted`](Self::is_wanted). It never ends if nobody does, or if the lock
+    /// is lost before: await it together with the work, or with [`lost`](Self::lost).
     ///
     /// # Cancel safety
     ///

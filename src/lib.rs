@@ -161,8 +161,8 @@
 //! * Call [`Client::shutdown`] at the end, or the next run may wait for locks that this one left behind.
 //!
 //! **With a real server, paused time does not work.** Under `#[tokio::test(start_paused = true)]` tokio advances its clock whenever
-//! all tasks wait, even while the client waits for the server: connecting may fail with "no answer", and waits with a timeout end at
-//! once. In tests that take no locks, paused time works as usual.
+//! all tasks wait, even while the client waits for the server: connecting may fail with "no answer", and waits with a timeout end
+//! at once. In tests that take no locks, paused time works as usual.
 //!
 //! # Observability
 //!
@@ -195,9 +195,9 @@
 //!   [group of signals](Client::signal_group) and a [queue](Client::queue) need one server, Sentinel or Cluster. Over several
 //!   independent masters they fail with [`Error::SingleServerOnly`].
 //! * On one server, behind Sentinels and in a cluster, clients get a lock in the order in which they asked for it. A failover, or a
-//!   slot that moves, may change that order. The tasks of a client share one place, and pass the lock among themselves for up to the
-//!   [`handoff_window`](ClientBuilder::handoff_window); with [`Client::fair_mutex`] each task has its own. Over several masters,
-//!   and between this library and Redisson, no order is guaranteed.
+//!   slot that moves, may change that order. The tasks of a client share one place, and pass the lock among themselves for up to
+//!   the [`handoff_window`](ClientBuilder::handoff_window); with [`Client::fair_mutex`] each task has its own. Over several
+//!   masters, and between this library and Redisson, no order is guaranteed.
 //! * A release passes the lock to the first client in the queue by a message. Such a lease starts at 2 s; 100 ms later the
 //!   client renews it to the full TTL. So a client that is stopped delays those behind it by 2 s, or by
 //!   up to 6 s if it has several places in a row. If the server's clock jumps while a client waits, and the message then takes
@@ -225,8 +225,8 @@
 //!   [configuration](docs::settings), with durations such as `"30s"`.
 //! * `json` adds values to a [`Queue`] as JSON with [`push_json`](Queue::push_json), and reads them with
 //!   [`Delivery::json`].
-//! * `metrics` reports to the crate `metrics` what clients do, with [`Metrics`]. Without it, a [`Monitor`](monitor::Monitor) of your
-//!   own takes the same events.
+//! * `metrics` reports to the crate `metrics` what clients do, with [`Metrics`]. Without it, a [`Monitor`](monitor::Monitor) of
+//!   your own takes the same events.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -326,8 +326,8 @@ pub use waiter::Waiter;
 #[doc = include_str!("../README.md")]
 pub struct Readme;
 
-/// The parts that tests replace: the network, the time and the randomness; and the part that a model steps. This is not part of the interface, and changes
-/// without notice.
+/// The parts that tests replace: the network, the time and the randomness; and the part that a model steps. This is not part of the
+/// interface, and changes without notice.
 #[cfg(feature = "__test-seam")]
 #[doc(hidden)]
 pub mod seam {

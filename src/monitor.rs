@@ -11,8 +11,8 @@ use crate::error::{Error, LossReason};
 /// holds no mutex meanwhile, so it may be asked, for its [`stats`](crate::Client::stats) for example. If it panics, the client logs
 /// an error, once, and goes on; it is told of the next event as before.
 ///
-/// Do not use a lock's name as the label of a metric: there may be any number of names. Use the part that says what kind of thing it
-/// protects.
+/// Do not use a lock's name as the label of a metric: there may be any number of names. Use the part that says what kind of thing
+/// it protects.
 ///
 /// # Examples
 ///

@@ -44,8 +44,8 @@ impl Owner {
         Self::fresh(Some(label.into()), true)
     }
 
-    /// Returns the owner whose [`scope`](Self::scope) this code runs in, if any. The body of [`Mutex::run`](crate::Mutex::run) is no
-    /// scope: there, [`Guard::owner`](crate::Guard::owner) is the owner.
+    /// Returns the owner whose [`scope`](Self::scope) this code runs in, if any. The body of [`Mutex::run`](crate::Mutex::run) is
+    /// no scope: there, [`Guard::owner`](crate::Guard::owner) is the owner.
     ///
     /// A spawned task does not run in its parent's scope. To pass the owner on to it:
     ///

@@ -79,10 +79,11 @@ macro_rules! apply {
     };
 }
 
-/// Reads a map whose keys are the names of this type's methods, except `address_map`, `client_certificate`, `monitor`, `root_certificates` and
-/// `runtime`, which must be called.
+/// Reads a map whose keys are the names of this type's methods, except `address_map`, `client_certificate`, `monitor`,
+/// `root_certificates` and `runtime`, which must be called.
 ///
-/// * A duration is a text such as `"30s"`, `"500ms"` or `"2m"`, with one of the units us, ms, s, m, h and d; or a number of seconds.
+/// * A duration is a text such as `"30s"`, `"500ms"` or `"2m"`, with one of the units us, ms, s, m, h and d; or a number of
+///   seconds.
 /// * `nodes`, `cluster` and the `urls` of `sentinel` are a list, or one URL.
 /// * Methods with two arguments have a map: `sentinel` has `master` and `urls`, and `server_login` has `user` and `password`.
 ///

@@ -117,7 +117,7 @@ impl Seen {
         self.blocked.iter().filter(|part| part.holds == self.lock.name)
     }
 
-    /// Returns whether it can be written.
+    /// Returns true if it was written.
     fn show(&self, json: bool) -> bool {
         if json {
             return text::json(slice::from_ref(&self.lock), &self.blocked);

@@ -30,7 +30,7 @@ pub fn has_colours(output: &impl IsTerminal) -> bool {
 /// Why standard output takes no more, unless its reader has seen enough.
 static FAILED: OnceLock<io::Error> = OnceLock::new();
 
-/// Writes to standard output. Returns whether that is possible.
+/// Writes to standard output. Returns true if it was written.
 pub fn write(text: fmt::Arguments<'_>) -> bool {
     let mut output = io::stdout().lock();
     match output.write_fmt(text).and_then(|()| output.flush()) {
@@ -120,7 +120,7 @@ fn waiting(lock: &LockStatus) {
     }
 }
 
-/// Prints locks as JSON, and what their holders wait for. Returns whether that is possible.
+/// Prints locks as JSON, and what their holders wait for. Returns true if it was written.
 pub fn json(locks: &[LockStatus], blocked: &[Blocked]) -> bool {
     let circles = Graph::of(&[], blocked).circles();
     let shown = json!({
@@ -154,14 +154,7 @@ pub fn ago(since: SystemTime, now: SystemTime) -> String {
 
 /// Leaves no character that a terminal would obey, or not show, and shows no two names in the same way.
 pub fn printable(name: &str) -> String {
-    let mut shown = String::new();
-    for it in name.chars() {
-        match it {
-            '"' | '\'' => shown.push(it),
-            it => shown.extend(it.escape_debug()),
-        }
-    }
-    shown
+    name.escape_debug().to_string().replace("\\\"", "\"").replace("\\'", "'")
 }
 
 #[cfg(test)]

@@ -169,8 +169,8 @@ impl Client {
         self.runtime.wait(self.client.blocked(locks))?
     }
 
-    /// Reports the state of each server, without I/O: in the order in which the servers were named, and on a cluster in that of their
-    /// addresses.
+    /// Reports the state of each server, without I/O: in the order in which the servers were named, and on a cluster in that of
+    /// their addresses.
     pub fn nodes(&self) -> Vec<NodeStatus> {
         self.client.nodes()
     }
@@ -181,7 +181,8 @@ impl Client {
         self.client.is_ready()
     }
 
-    /// Returns counts of what this client is busy with, such as locks, waiters and pending releases, and of what it has done so far.
+    /// Returns counts of what this client is busy with, such as locks, waiters and pending releases, and of what it has done so
+    /// far.
     pub fn stats(&self) -> Stats {
         self.client.stats()
     }

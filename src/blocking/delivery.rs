@@ -11,8 +11,8 @@ use crate::key::Holder;
 /// An item of a [`Queue`](super::Queue), lent to a worker; see [`leasehold::Delivery`](crate::Delivery). It may move to other
 /// threads.
 ///
-/// Dropping it gives the item back, to be delivered again, even in a panic, and waits for at most 250 ms for the server's answer. In
-/// async code, the drop gives it back in the background.
+/// Dropping it gives the item back, to be delivered again, even in a panic, and waits for at most 250 ms for the server's answer.
+/// In async code, the drop gives it back in the background.
 #[must_use = "the item is delivered again when it is dropped"]
 pub struct Delivery {
     // This is dropped before the runtime, which completes its release.

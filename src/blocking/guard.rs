@@ -109,8 +109,8 @@ impl<O> Guard<O> {
         self.inner().is_wanted()
     }
 
-    /// Waits until somebody else wants the lock, for at most `timeout`. Returns true if somebody does. A loss does not end the wait, so
-    /// do not pass [`Duration::MAX`]; see [`leasehold::Guard::wanted`](crate::Guard::wanted).
+    /// Waits until somebody else wants the lock, for at most `timeout`. Returns true if somebody does. A loss does not end the
+    /// wait, so do not pass [`Duration::MAX`]; see [`leasehold::Guard::wanted`](crate::Guard::wanted).
     ///
     /// # Errors
     ///

@@ -8,8 +8,8 @@ use crate::primitives::listed::ListedLock;
 
 /// Finds locks, one after the other: an iterator; see [`leasehold::Listing`](crate::Listing).
 ///
-/// An item is an error if a server that is needed does not answer, or if a right is missing; the next call goes on from there. So end
-/// the loop at the first error, or after a few.
+/// An item is an error if a server that is needed does not answer, or if a right is missing; the next call goes on from there. So
+/// end the loop at the first error, or after a few.
 ///
 /// Each item may wait for the servers, and for the pauses in which it leaves them alone. In async code it is
 /// [`Error::InAsyncContext`], and in a fork of the process [`Error::Closed`].

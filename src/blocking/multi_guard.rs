@@ -37,8 +37,8 @@ impl<O> MultiGuard<O> {
     }
 
     /// Returns the guard of each lock, in the same order; see
-    /// [`leasehold::MultiGuard::into_guards`](crate::MultiGuard::into_guards). What [`watch`](Self::watch) returned before ends, as if
-    /// the guard had been dropped: watch each of the guards.
+    /// [`leasehold::MultiGuard::into_guards`](crate::MultiGuard::into_guards). What [`watch`](Self::watch) returned before ends, as
+    /// if the guard had been dropped: watch each of the guards.
     pub fn into_guards(mut self) -> Vec<Guard<O>> {
         let guards = self.guard.take_all().into_iter();
         guards.zip(&self.runtimes).map(|(guard, runtime)| Guard::new(guard, runtime)).collect()

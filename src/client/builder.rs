@@ -198,8 +198,9 @@ impl ClientBuilder {
         self
     }
 
-    /// Makes the client warn of each hold that has lasted this long, 1 ms to 30 days, and again whenever its length has doubled. The
-    /// line in the log names the lock and the line of code that took it; [the page on logs](crate::docs::logs) lists the fields. Default: off.
+    /// Makes the client warn of each hold that has lasted this long, 1 ms to 30 days, and again whenever its length has doubled.
+    /// The line in the log names the lock and the line of code that took it; [the page on logs](crate::docs::logs) lists the
+    /// fields. Default: off.
     ///
     /// Nothing happens to the hold. To end one that is stuck, use [`with_max_hold`](crate::Mutex::with_max_hold).
     pub fn warn_held_after(mut self, length: Duration) -> Self {
@@ -214,8 +215,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets whether the client warns of locks that are taken one under the other in an order that contradicts an earlier one, and so
-    /// may deadlock some day. Default: [`LockOrder::Warn`] in debug builds, otherwise [`LockOrder::Off`].
+    /// Sets whether the client warns of locks that are taken one under the other in an order that contradicts an earlier one, and
+    /// so may deadlock some day. Default: [`LockOrder::Warn`] in debug builds, otherwise [`LockOrder::Off`].
     pub fn lock_order(mut self, reaction: LockOrder) -> Self {
         self.config.lock_order = reaction;
         self
@@ -233,8 +234,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the runtime for the client's tasks and timers; it must have time and I/O enabled. Default: the one that `connect` runs on.
-    /// Somebody must drive it: on a current-thread runtime that nobody runs, even a call with a timeout does not end.
+    /// Sets the runtime for the client's tasks and timers; it must have time and I/O enabled. Default: the one that `connect` runs
+    /// on. Somebody must drive it: on a current-thread runtime that nobody runs, even a call with a timeout does not end.
     pub fn runtime(mut self, runtime: Handle) -> Self {
         self.runtime = Some(runtime);
         self

@@ -66,11 +66,10 @@ pub enum FindingKind {
     /// `min-replicas-to-write` or its `min-replicas-max-lag` is 0, which turns both off. Only clients of
     /// [Sentinels](crate::ClientBuilder::sentinel) report this.
     Unfenced,
-    /// A master that has lost its replicas may go on granting locks beside the one that has replaced it, because it stops up
-    /// to two seconds after `min-replicas-max-lag`. This is reported if that is not shorter than the Sentinels'
-    /// `down-after-milliseconds`; if the Sentinels and the [`restart_quarantine`](crate::ClientBuilder::restart_quarantine)
-    /// together do not wait long enough; or if a lease of this client's TTL may end there before that, while its holder renews it on
-    /// the new master.
+    /// A master that has lost its replicas may go on granting locks beside the one that has replaced it, because it stops up to two
+    /// seconds after `min-replicas-max-lag`. This is reported if that is not shorter than the Sentinels' `down-after-milliseconds`;
+    /// if the Sentinels and the [`restart_quarantine`](crate::ClientBuilder::restart_quarantine) together do not wait long enough;
+    /// or if a lease of this client's TTL may end there before that, while its holder renews it on the new master.
     #[non_exhaustive]
     FencedLate {
         /// The server's `min-replicas-max-lag`, in seconds.

@@ -30,7 +30,8 @@ use crate::primitives::listing::Listing;
 ///
 /// Clones are handles to the same client. One per process is enough: it uses at most two connections to each server, however many
 /// locks there are; [`synced`](ClientBuilder::synced) and a cluster's sharded channels add one each. Its tasks run on the runtime
-/// that connected it. When that runtime is gone, every call fails with [`Error::Closed`]; so do not keep a client in a `static` that the runtime of a test connects.
+/// that connected it. When that runtime is gone, every call fails with [`Error::Closed`]; so do not keep a client in a `static`
+/// that the runtime of a test connects.
 ///
 /// A client of [`blocking`](crate::blocking) has a runtime of its own, and may be in a
 /// [`LazyLock`](std::sync::LazyLock), if a plain thread is the first to use it. For async code, connect at the start of
@@ -95,7 +96,8 @@ impl Client {
     /// Lists the locks on the servers whose names begin with `prefix`, whoever holds them: mutexes, elections, read-write locks and
     /// semaphores, those of Redisson included. Nothing is asked before [`Listing::next`] is called.
     ///
-    /// `prefix` is taken literally, behind the client's [`name_prefix`](ClientBuilder::name_prefix); an empty prefix matches every name.
+    /// `prefix` is taken literally, behind the client's [`name_prefix`](ClientBuilder::name_prefix); an empty prefix matches every
+    /// name.
     ///
     /// * Servers keep no list of locks, so all keys are looked at, a thousand at a time. In between there are pauses, so that it
     ///   takes at most a fifth of a server's time. A million keys take ten to twenty seconds;
@@ -125,9 +127,9 @@ impl Client {
 
     /// Lists the locks that somebody waits for, those of Redisson included. Nothing is asked before [`Listing::next`] is called.
     ///
-    /// First come those that this client itself waits for, and those whose waiters listen for their releases: all over
-    /// several masters, and those of Redisson. For the queues of one server or of a cluster, all keys are looked at, with pauses, as
-    /// by [`list`](Self::list); it takes about half as long. All names begin with the client's
+    /// First come those that this client itself waits for, and those whose waiters listen for their releases: all over several
+    /// masters, and those of Redisson. For the queues of one server or of a cluster, all keys are looked at, with pauses, as by
+    /// [`list`](Self::list); it takes about half as long. All names begin with the client's
     /// [`name_prefix`](ClientBuilder::name_prefix). A lock that is free, and on its way to somebody who listens, may be missing.
     ///
     /// The server's user needs the rights `scan` and `pubsub|channels`, and in a cluster with sharded channels
@@ -183,13 +185,14 @@ impl Client {
         self.engine.blocked(locks).await
     }
 
-    /// Returns counts of what this client is busy with, such as locks, waiters and pending releases, and of what it has done so far.
+    /// Returns counts of what this client is busy with, such as locks, waiters and pending releases, and of what it has done so
+    /// far.
     pub fn stats(&self) -> Stats {
         Stats::of(&self.engine)
     }
 
-    /// Reports the state of each server, without I/O: in the order in which the servers were named, and on a cluster in that of their
-    /// addresses.
+    /// Reports the state of each server, without I/O: in the order in which the servers were named, and on a cluster in that of
+    /// their addresses.
     pub fn nodes(&self) -> Vec<NodeStatus> {
         self.engine.fleet.status()
     }
@@ -232,8 +235,8 @@ impl Client {
     /// holds nothing.
     ///
     /// New acquisitions fail with [`Error::Closed`]. Nested ones by a holder and those that are waiting already go on, except those
-    /// of workers that wait at a queue and of candidates of an election: what they wait for may never come, so they fail, too. Items can
-    /// still be pushed, and waits for signals and latches go on.
+    /// of workers that wait at a queue and of candidates of an election: what they wait for may never come, so they fail, too.
+    /// Items can still be pushed, and waits for signals and latches go on.
     ///
     /// # Cancel safety
     ///

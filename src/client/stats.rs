@@ -22,9 +22,9 @@ pub struct Stats {
     pub waiters: usize,
     /// The waits that go on now for a latch, a signal, a group of signals, or the return of a semaphore's permits.
     pub open_waits: usize,
-    /// The channels to which this client listens, on the node where they are most: those of latches, signals, semaphores and elections
-    /// that are waited for or observed, and those of locks. On one server it listens for a lock only while it is the first in the
-    /// queue behind a holder of another library.
+    /// The channels to which this client listens, on the node where they are most: those of latches, signals, semaphores and
+    /// elections that are waited for or observed, and those of locks. On one server it listens for a lock only while it is the
+    /// first in the queue behind a holder of another library.
     pub subscriptions: usize,
     /// The running tasks: one for an idle client, another for a cluster or for Sentinels, two for each node
     /// (three in a cluster with sharded channels), one for each lock that is being waited for, and one for each hold whose
@@ -68,7 +68,8 @@ pub struct Stats {
     pub renewals: u64,
     /// The renewals so far that had no answer that counts; each was repeated.
     pub renewals_failed: u64,
-    /// The requests so far that take, renew and give back nothing: for a status, about a latch or a signal, or a push to a queue.
+    /// The requests so far that are no acquisitions, renewals or releases: for a status, a forced unlock, about a latch or a
+    /// signal, or a push to a queue.
     pub requests: u64,
     /// Those of them that ended with an error.
     pub requests_failed: u64,

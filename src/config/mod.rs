@@ -53,9 +53,9 @@ pub enum SelfWait {
 /// [`with_permits`](crate::Semaphore::with_permits), and if enough of their holders are blocked. A permit may go to another task or
 /// thread, so they never count as certain.
 ///
-/// The client looks only at waits whose owner, task or thread held something when they began. Candidates of elections and workers at a queue
-/// may wait for as long as they like, so their waits count for nothing. Nothing is known of locks that Redisson holds, and of waits
-/// for anything else, such as a mutex of tokio.
+/// The client looks only at waits whose owner, task or thread held something when they began. Candidates of elections and workers
+/// at a queue may wait for as long as they like, so their waits count for nothing. Nothing is known of locks that Redisson holds,
+/// and of waits for anything else, such as a mutex of tokio.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize))]
 #[non_exhaustive]
@@ -78,13 +78,13 @@ pub enum Deadlocks {
     Fail,
 }
 
-/// What happens when a task, thread or owner asks for a lock under another one in an order that contradicts an earlier pair, whether
-/// or not anybody waits: two that do both at once would wait for each other.
+/// What happens when a task, thread or owner asks for a lock under another one in an order that contradicts an earlier pair,
+/// whether or not anybody waits: two that do both at once would wait for each other.
 ///
-/// All clients of the process are looked at together. Locks whose names are equal up to the last `:`, or, without a
-/// `:`, up to a number at their end, are of one class, such as `order1` and `order2`. Of two classes, the locks of one are always
-/// taken first; within a class, the names go up or down, as texts or with their digits as numbers. Single attempts, candidates of elections and semaphores count for nothing. A guard that another task drops
-/// counts for the one that took it.
+/// All clients of the process are looked at together. Locks whose names are equal up to the last `:`, or, without a `:`, up to a
+/// number at their end, are of one class, such as `order1` and `order2`. Of two classes, the locks of one are always taken first;
+/// within a class, the names go up or down, as texts or with their digits as numbers. Single attempts, candidates of elections and
+/// semaphores count for nothing. A guard that another task drops counts for the one that took it.
 ///
 /// Each contradiction is told once, with the line of code of each lock. The last 4096 pairs of classes are remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

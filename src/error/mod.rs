@@ -174,7 +174,7 @@ pub enum Error {
     },
 
     /// The server's user may not run a command, or may not use this key. Grant the right (`ACL SETUSER <user> +<command>`).
-    #[error("the server denies {}{}: {}: {}", Printable(.what), about(.lock), Printable(.message), remedy(.what))]
+    #[error("the server denies {}{}: {}: {}", Printable(.what), for_lock(.lock), Printable(.message), remedy(.what))]
     #[non_exhaustive]
     Denied {
         /// The name of the lock, the semaphore or whatever else it is about, if it is about one.
@@ -185,8 +185,8 @@ pub enum Error {
         message: Arc<str>,
     },
 
-    /// The client does not accept this call: it was drained or shut down, or its runtime has ended; or a blocking call was made in a
-    /// fork of the process, or in the destructor of a thread-local. The [reason](ClosedReason) says which.
+    /// The client does not accept this call: it was drained or shut down, or its runtime has ended; or a blocking call was made in
+    /// a fork of the process, or in the destructor of a thread-local. The [reason](ClosedReason) says which.
     #[error("{reason}")]
     #[non_exhaustive]
     Closed {
@@ -382,6 +382,11 @@ fn remedy(what: &str) -> &'static str {
         true => "check the user and the password",
         false => "grant that with ACL SETUSER",
     }
+}
+
+/// As `about`, behind what is denied.
+fn for_lock(lock: &Option<Arc<str>>) -> String {
+    lock.as_ref().map(|lock| format!(" for {lock:?}")).unwrap_or_default()
 }
 
 fn about(lock: &Option<Arc<str>>) -> String {

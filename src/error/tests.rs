@@ -80,7 +80,7 @@ fn what_a_server_wrote_is_escaped() {
     };
     assert_eq!(
         error.to_string(),
-        r#"the server denies get\n about "n": \u{1b}[31m: grant that with ACL SETUSER"#
+        r#"the server denies get\n for "n": \u{1b}[31m: grant that with ACL SETUSER"#
     );
     let error = Error::Denied { lock: None, what: "the login".into(), message: "no".into() };
     assert_eq!(

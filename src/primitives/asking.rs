@@ -41,7 +41,7 @@ pub(super) async fn ask(
     asked
 }
 
-/// The span of a request that takes, renews and gives back nothing.
+/// The span of a request that is no acquisition, renewal or release.
 fn span(name: &str, script: &str) -> Span {
     tracing::debug_span!(
         target: events::LOCK,

@@ -87,7 +87,8 @@ impl Delivery {
         self.guard.run_until_lost(future).await
     }
 
-    /// Extends the lease so that it lasts for at least `lease` from now (10 ms to 30 days, and no longer than the `restart_quarantine` if there is one). It never shortens it.
+    /// Extends the lease so that it lasts for at least `lease` from now (10 ms to 30 days, and no longer than the
+    /// `restart_quarantine` if there is one). It never shortens it.
     ///
     /// Use it on a queue with a [fixed lease](crate::Queue::with_lease); the watchdog renews other deliveries anyway.
     ///
@@ -118,8 +119,8 @@ impl Delivery {
         self.settled(decided)
     }
 
-    /// Gives the item back. It is delivered again after `after`, 0 to 30 days, before those that nobody has had yet. If
-    /// it was delivered [as often as it may be](crate::Queue::with_max_deliveries), it is dead then, once a worker asks for an item.
+    /// Gives the item back. It is delivered again after `after`, 0 to 30 days, before those that nobody has had yet. If it was
+    /// delivered [as often as it may be](crate::Queue::with_max_deliveries), it is dead then, once a worker asks for an item.
     ///
     /// # Errors
     ///

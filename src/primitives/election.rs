@@ -22,11 +22,11 @@ use crate::owner::Owner;
 ///
 /// An election is the lock of its name; beside it, the leader publishes a value that says who it is. So
 /// [`Client::mutex`](crate::Client::mutex) of that name shows by [`status`](crate::Mutex::status) who leads and which clients are
-/// candidates, and can end a leadership by [`force_unlock_if`](crate::Mutex::force_unlock_if); a process that takes that lock, even a Redisson
-/// client, keeps all candidates from leading.
+/// candidates, and can end a leadership by [`force_unlock_if`](crate::Mutex::force_unlock_if); a process that takes that lock, even
+/// a Redisson client, keeps all candidates from leading.
 ///
-/// At most one [`Leadership`] [`is_held`](Leadership::is_held) at a time, under the same conditions as for a lock. A leader that was
-/// paused may not know yet that it leads no more. Only the [term](Leadership::term) stops what it does then.
+/// At most one [`Leadership`] [`is_held`](Leadership::is_held) at a time, under the same conditions as for a lock. A leader that
+/// was paused may not know yet that it leads no more. Only the [term](Leadership::term) stops what it does then.
 ///
 /// A candidate that goes away leaves nothing on the servers. The leadership of a process that is killed ends with its TTL.
 ///
@@ -65,8 +65,9 @@ impl Election {
         self.pulpit.handle.name()
     }
 
-    /// Returns a handle whose leaders are renewed every third of `ttl` (10 ms to 30 days, and no longer than the `restart_quarantine` if there is one). The leadership of a crashed process
-    /// is over after at most `ttl`. The default is the client's TTL.
+    /// Returns a handle whose leaders are renewed every third of `ttl` (10 ms to 30 days, and no longer than the
+    /// `restart_quarantine` if there is one). The leadership of a crashed process is over after at most `ttl`. The default is the
+    /// client's TTL.
     #[must_use = "it returns another handle"]
     pub fn with_ttl(&self, ttl: Duration) -> Self {
         self.with(self.pulpit.handle.on_terms(|terms| terms.lease = LeaseTerms::Watched(ttl)))
@@ -99,14 +100,14 @@ impl Election {
 
     /// Becomes a candidate, and waits until it leads.
     ///
-    /// Except over several independent masters, clients lead in the order in which their candidates came; a leader that resigns and campaigns again
-    /// goes to the end of the queue. The candidates of one client have one place together. Each call is a candidate of its own, whatever
-    /// [`Owner`] it is made by.
+    /// Except over several independent masters, clients lead in the order in which their candidates came; a leader that resigns and
+    /// campaigns again goes to the end of the queue. The candidates of one client have one place together. Each call is a candidate
+    /// of its own, whatever [`Owner`] it is made by.
     ///
     /// # Errors
     ///
-    /// The same as [`Mutex::lock`](crate::Mutex::lock); [`Error::Unavailable`] also if the servers did not confirm what the new leader said, and
-    /// [`Error::InvalidConfig`] if its value is too long. After an error it does not lead.
+    /// The same as [`Mutex::lock`](crate::Mutex::lock); [`Error::Unavailable`] also if the servers did not confirm what the new
+    /// leader said, and [`Error::InvalidConfig`] if its value is too long. After an error it does not lead.
     ///
     /// # Cancel safety
     ///

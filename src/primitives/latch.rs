@@ -51,8 +51,8 @@ use crate::text::rounded;
 /// latches have no end, and their waiters have no timer for a message that is lost. A Redisson waiter does not hear of
 /// Redisson's own `delete()`, but of ours it does.
 ///
-/// It is on one server, or on a master of a cluster. With [several independent masters](crate::ClientBuilder::nodes) every call fails with
-/// [`Error::SingleServerOnly`]. On a cluster the name must have no braces: the channel would be in another slot.
+/// It is on one server, or on a master of a cluster. With [several independent masters](crate::ClientBuilder::nodes) every call
+/// fails with [`Error::SingleServerOnly`]. On a cluster the name must have no braces: the channel would be in another slot.
 ///
 /// # Examples
 ///

@@ -91,7 +91,8 @@ impl MultiLock {
         self.locks.iter().map(Mutex::name)
     }
 
-    /// Returns a handle whose holds the watchdog renews every third of `ttl` (10 ms to 30 days, and no longer than the `restart_quarantine` if there is one); see [`Mutex::with_ttl`].
+    /// Returns a handle whose holds the watchdog renews every third of `ttl` (10 ms to 30 days, and no longer than the
+    /// `restart_quarantine` if there is one); see [`Mutex::with_ttl`].
     #[must_use = "it returns another handle"]
     pub fn with_ttl(&self, ttl: Duration) -> Self {
         self.on_terms(|terms| terms.lease = LeaseTerms::Watched(ttl))

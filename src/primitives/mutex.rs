@@ -24,8 +24,8 @@ use crate::owner::Owner;
 /// You may clone it and keep it for any time. The `with_*` methods and [`owned_by`](Self::owned_by) return
 /// another handle to the same lock. The first call that acquires reports a bad name or setting.
 ///
-/// Every method that acquires returns a `'static` future, so you can spawn it. The [`Owner`] is determined when that future is first
-/// polled.
+/// Every method that acquires returns a `'static` future, so you can spawn it. The [`Owner`] is determined when that future is
+/// first polled.
 #[doc(alias = "RLock")]
 #[doc(alias = "RFencedLock")]
 #[doc(alias = "RedissonLock")]
@@ -90,8 +90,8 @@ impl Mutex {
     ///
     /// Dropping the future at any point leaves nothing behind: neither a place in a queue nor a lock.
     ///
-    /// Poll it or drop it. A future that is kept, but not polled, can be given the lock, and keeps all others out for a TTL and a third.
-    /// Then it has lost its place, and waits again when it is polled.
+    /// Poll it or drop it. A future that is kept, but not polled, can be given the lock, and keeps all others out for a TTL and a
+    /// third. Then it has lost its place, and waits again when it is polled.
     #[doc(alias = "lockInterruptibly")]
     #[doc(alias = "lock_owned")]
     #[doc(alias = "lockAndGetToken")]
@@ -105,8 +105,8 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`], which names the holder, if another holder kept the lock; [`Error::Unavailable`] if the
-    /// servers did not answer, even if only since `timeout` is shorter than a round trip; otherwise the same as [`lock`](Self::lock).
+    /// [`Error::Timeout`], which names the holder, if another holder kept the lock; [`Error::Unavailable`] if the servers did not
+    /// answer, even if only because `timeout` is shorter than a round trip; otherwise the same as [`lock`](Self::lock).
     ///
     /// # Cancel safety
     ///
@@ -157,7 +157,8 @@ impl Mutex {
         self.handle.try_acquire(timeout, Location::caller())
     }
 
-    /// Returns a handle whose holds end after `lease` (10 ms to 30 days, and no longer than the `restart_quarantine` if there is one). The watchdog does not renew them.
+    /// Returns a handle whose holds end after `lease` (10 ms to 30 days, and no longer than the `restart_quarantine` if there is
+    /// one). The watchdog does not renew them.
     ///
     /// ```no_run
     /// # async fn example(client: leasehold::Client) -> Result<(), leasehold::Error> {
@@ -173,8 +174,8 @@ impl Mutex {
         self.on_terms(|terms| terms.lease = LeaseTerms::Fixed(lease))
     }
 
-    /// Returns a handle whose holds the watchdog renews every third of `ttl` (10 ms to 30 days, and no longer than the `restart_quarantine` if there is one). A crashed holder's lock
-    /// is free after at most `ttl`. The default is the client's TTL.
+    /// Returns a handle whose holds the watchdog renews every third of `ttl` (10 ms to 30 days, and no longer than the
+    /// `restart_quarantine` if there is one). A crashed holder's lock is free after at most `ttl`. The default is the client's TTL.
     #[doc(alias = "lockWatchdogTimeout")]
     #[must_use = "it returns another handle"]
     pub fn with_ttl(&self, ttl: Duration) -> Self {
@@ -306,9 +307,10 @@ impl Mutex {
 
     /// Frees the lock whoever holds it, so that the next waiter gets it. Returns true if it was held.
     ///
-    /// This is a tool for operators: it breaks the guarantee that the holder has. The holder learns of the loss at its
-    /// next renewal, or at the end of a fixed lease, and may go on writing until then. Prefer [`force_unlock_if`](Self::force_unlock_if): over several
-    /// masters, this call may come to one of them only when the next hold has begun, and then ends that one there.
+    /// This is a tool for operators: it breaks the guarantee that the holder has. The holder learns of the loss at its next
+    /// renewal, or at the end of a fixed lease, and may go on writing until then. Prefer
+    /// [`force_unlock_if`](Self::force_unlock_if): over several masters, this call may come to one of them only when the next hold
+    /// has begun, and then ends that one there.
     ///
     /// # Errors
     ///

@@ -37,9 +37,9 @@ impl Observer {
     /// Waits for the next change (another leader, no leader, or a new value), and returns the leader. The first call returns
     /// the present state at once.
     ///
-    /// A change is known at once if it comes with a message: a leader that begins, proclaims something, resigns, is dropped
-    /// with its runtime or its client, or is unlocked by force. That a leader's process was killed is known when its lock ends. If a message
-    /// is lost, the change is known 4 s later at most.
+    /// A change is known at once if it comes with a message: a leader that begins, proclaims something, resigns, is dropped with
+    /// its runtime or its client, or is unlocked by force. If a leader's process was killed, that is known when its lock ends. If a
+    /// message is lost, the change is known 4 s later at most.
     ///
     /// # Errors
     ///

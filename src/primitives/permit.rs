@@ -82,7 +82,8 @@ impl Permit {
         self.guard.run_until_lost(future).await
     }
 
-    /// Extends the lease so that it lasts for at least `lease` from now (10 ms to 30 days, and no longer than the `restart_quarantine` if there is one). It never shortens it.
+    /// Extends the lease so that it lasts for at least `lease` from now (10 ms to 30 days, and no longer than the
+    /// `restart_quarantine` if there is one). It never shortens it.
     ///
     /// Use it for permits with a [fixed lease](crate::Semaphore::with_lease); the watchdog renews others anyway.
     ///
@@ -135,8 +136,8 @@ impl Permit {
     /// Takes the permits out of the semaphore for good: there are fewer from now on. It waits until the server has
     /// confirmed it.
     ///
-    /// With [`add_permits`](crate::Semaphore::add_permits) this hands out work that survives crashes: a worker that acquires a permit
-    /// does a piece of work, and then forgets the permit. If the process ends before, the permit comes back, and another
+    /// With [`add_permits`](crate::Semaphore::add_permits) this hands out work that survives crashes: a worker that acquires a
+    /// permit does a piece of work, and then forgets the permit. If the process ends before, the permit comes back, and another
     /// does the work.
     ///
     /// # Errors

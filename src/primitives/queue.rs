@@ -116,14 +116,14 @@ impl Queue {
         self.with_items(|all| all.capacity = items.into())
     }
 
-    /// Returns a handle whose deliveries the watchdog renews every third of `ttl` (10 ms to 30 days, and no longer than the `restart_quarantine` if there is one). An item of a crashed
-    /// worker is delivered again after at most `ttl`. The default is the client's TTL.
+    /// Returns a handle whose deliveries the watchdog renews every third of `ttl` (10 ms to 30 days, and no longer than the
+    /// `restart_quarantine` if there is one; default: the client's TTL). A crashed worker's item comes again after at most `ttl`.
     #[must_use = "it returns another handle"]
     pub fn with_ttl(&self, ttl: Duration) -> Self {
         self.on_terms(|terms| terms.lease = LeaseTerms::Watched(ttl))
     }
 
-    /// Returns a handle whose deliveries end after `lease` (10 ms to 30 days, and no longer than the `restart_quarantine` if there is one). The watchdog does not renew them.
+    /// Returns a handle whose deliveries end after `lease`, with the range of [`with_ttl`](Self::with_ttl), and are not renewed.
     #[must_use = "it returns another handle"]
     pub fn with_lease(&self, lease: Duration) -> Self {
         self.on_terms(|terms| terms.lease = LeaseTerms::Fixed(lease))

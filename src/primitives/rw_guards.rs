@@ -241,7 +241,8 @@ macro_rules! lock_guard {
                 self.guard.run_until_lost(future).await
             }
 
-            /// Extends the lock so that it lasts for at least `lease` from now (10 ms to 30 days, and no longer than the `restart_quarantine` if there is one); see [`Guard::extend`].
+            /// Extends the lock so that it lasts for at least `lease` from now (10 ms to 30 days, and no longer than the
+            /// `restart_quarantine` if there is one); see [`Guard::extend`].
             ///
             /// # Errors
             ///

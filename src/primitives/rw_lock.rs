@@ -19,15 +19,14 @@ use crate::owner::Owner;
 /// A handle to a read-write lock: many readers hold it at once, or one writer alone. The handle itself holds nothing, and
 /// making one costs no I/O.
 ///
-/// Except over several independent masters, readers and writers wait in one queue: a writer that waits lets no new readers in before it, and a
-/// release lets in the next writer, or all readers up to the next writer. The readers of a client share one
-/// lease. While it is held, another reader of the client joins without a request for the length of the
-/// [`handoff_window`](crate::ClientBuilder::handoff_window); then one request asks for all of them whether somebody else
-/// waits.
+/// Except over several independent masters, readers and writers wait in one queue: a writer that waits lets no new readers in
+/// before it, and a release lets in the next writer, or all readers up to the next writer. The readers of a client share one lease.
+/// While it is held, another reader of the client joins without a request for the length of the
+/// [`handoff_window`](crate::ClientBuilder::handoff_window); then one request asks for all of them whether somebody else waits.
 ///
-/// Over [several independent masters](crate::ClientBuilder::nodes), each reader and each writer needs a majority of them. They share no
-/// queue. A writer that waits keeps new readers out all the same, but of several writers any may be the next, and a release
-/// lets readers and writers race. If a waiting writer's process dies, readers wait for up to 5 s more.
+/// Over [several independent masters](crate::ClientBuilder::nodes), each reader and each writer needs a majority of them. They
+/// share no queue. A writer that waits keeps new readers out all the same, but of several writers any may be the next, and a
+/// release lets readers and writers race. If a waiting writer's process dies, readers wait for up to 5 s more.
 ///
 /// **Nesting.** An owner that writes may also read and write: its guards are guards of the same hold, and the lock stays
 /// locked for writing until the last of them is gone. An owner that reads may read again, even if a writer waits. It cannot
@@ -65,17 +64,18 @@ impl RwLock {
         self.write.name()
     }
 
-    /// Returns a handle whose holds end after `lease` (10 ms to 30 days, and no longer than the `restart_quarantine` if there is one). The watchdog does not renew them. Readers of a client
-    /// share a lease, which lasts as long as the longest of those asked for that still read, and up to a TTL of theirs longer.
+    /// Returns a handle whose holds end after `lease` (10 ms to 30 days, and no longer than the `restart_quarantine` if there is
+    /// one). The watchdog does not renew them. Readers of a client share a lease, which lasts as long as the longest of those asked
+    /// for that still read, and up to a TTL of theirs longer.
     #[doc(alias = "leaseTime")]
     #[must_use = "it returns another handle"]
     pub fn with_lease(&self, lease: Duration) -> Self {
         self.on_terms(|terms| terms.lease = LeaseTerms::Fixed(lease))
     }
 
-    /// Returns a handle whose holds the watchdog renews every third of `ttl` (10 ms to 30 days, and no longer than the `restart_quarantine` if there is one). A crashed holder's part of the
-    /// lock is free after at most `ttl`. The default is the client's TTL. Beside Redisson it must not be greater than
-    /// `lockWatchdogTimeout`.
+    /// Returns a handle whose holds the watchdog renews every third of `ttl` (10 ms to 30 days, and no longer than the
+    /// `restart_quarantine` if there is one). A crashed holder's part of the lock is free after at most `ttl`. The default is the
+    /// client's TTL. Beside Redisson it must not be greater than `lockWatchdogTimeout`.
     #[doc(alias = "lockWatchdogTimeout")]
     #[must_use = "it returns another handle"]
     pub fn with_ttl(&self, ttl: Duration) -> Self {

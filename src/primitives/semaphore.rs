@@ -29,8 +29,8 @@ use crate::error::Error;
 /// as the times that they are. So their clocks must not be ahead of the old master's by more than 1 % of the TTL: otherwise a
 /// permit may come back while its holder has it still, until its next renewal.
 ///
-/// It is on one server, or on a master of a cluster. With [several independent masters](crate::ClientBuilder::nodes) every call fails
-/// with [`Error::SingleServerOnly`]: three clients could each get a majority of them for two permits.
+/// It is on one server, or on a master of a cluster. With [several independent masters](crate::ClientBuilder::nodes) every call
+/// fails with [`Error::SingleServerOnly`]: three clients could each get a majority of them for two permits.
 ///
 /// ```no_run
 /// # async fn convert() {}
@@ -65,14 +65,16 @@ impl Semaphore {
         Self { handle: self.handle.with_permits(permits) }
     }
 
-    /// Returns a handle whose permits end after `lease` (10 ms to 30 days, and no longer than the `restart_quarantine` if there is one). The watchdog does not renew them.
+    /// Returns a handle whose permits end after `lease` (10 ms to 30 days, and no longer than the `restart_quarantine` if there is
+    /// one). The watchdog does not renew them.
     #[must_use = "it returns another handle"]
     pub fn with_lease(&self, lease: Duration) -> Self {
         Self { handle: self.handle.on_terms(|terms| terms.lease = LeaseTerms::Fixed(lease)) }
     }
 
-    /// Returns a handle whose permits the watchdog renews every third of `ttl` (10 ms to 30 days, and no longer than the `restart_quarantine` if there is one). The permits of a crashed
-    /// process come back after at most `ttl`. The default is the client's TTL.
+    /// Returns a handle whose permits the watchdog renews every third of `ttl` (10 ms to 30 days, and no longer than the
+    /// `restart_quarantine` if there is one). The permits of a crashed process come back after at most `ttl`. The default is the
+    /// client's TTL.
     #[must_use = "it returns another handle"]
     pub fn with_ttl(&self, ttl: Duration) -> Self {
         Self { handle: self.handle.on_terms(|terms| terms.lease = LeaseTerms::Watched(ttl)) }
@@ -295,17 +297,17 @@ impl Semaphore {
     /// group that survives crashes: each participant holds a permit while it works, and the permit of one that crashed comes back
     /// after its TTL. A permit that has come back does not tell whether its holder has finished its work.
     ///
-    /// If nobody has a permit yet, it returns at once, or at the end of a `restart_quarantine` that goes on. So let the participants
-    /// take their permits before you wait. The caller
-    /// hears of a release by a message, and otherwise, as when the last permit is [forgotten](crate::Permit::forget), within 4 s.
-    /// On the server it counts as a client that waits. The permits of Redisson's `RSemaphore` are not seen.
+    /// If nobody has a permit yet, it returns at once, or at the end of a `restart_quarantine` that goes on. So let the
+    /// participants take their permits before you wait. The caller hears of a release by a message, and otherwise, as when the last
+    /// permit is [forgotten](crate::Permit::forget), within 4 s. On the server it counts as a client that waits. The permits of
+    /// Redisson's `RSemaphore` are not seen.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if permits were held that a server does not know, since it has taken over or was restarted, and there is no
-    /// [`restart_quarantine`](crate::ClientBuilder::restart_quarantine): their holders may still work. Only the
-    /// call that saw those permits knows of them: call it again, and it says that all are back. With a quarantine, it waits until that
-    /// is over, whoever calls; [`Error::Unavailable`] once the server has not answered for
+    /// [`Error::Lost`] if permits were held that a server does not know because it has taken over or was restarted, and there is no
+    /// [`restart_quarantine`](crate::ClientBuilder::restart_quarantine): their holders may still work. Only the call that saw those
+    /// permits knows of them: call it again, and it says that all are back. With a quarantine, it waits until that is over, whoever
+    /// calls; [`Error::Unavailable`] once the server has not answered for
     /// [`unavailable_after`](crate::ClientBuilder::unavailable_after); otherwise the same as [`status`](Self::status).
     ///
     /// # Cancel safety

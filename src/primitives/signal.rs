@@ -26,13 +26,13 @@ use crate::script::{self, Arg, Call, Reply, Script, ttl_ms};
 /// * Several signals in a row may end one wait, with the data of the last. To process each of them, use a queue or a stream.
 /// * Numbers are the server's microseconds, or one more than the last. So they do not repeat after a restart that loses them.
 ///   Such a loss ends all waits with number 0 and without data, as if there had been a signal: there may have been one.
-/// * A server that takes over in a failover may lack the last signals. A waiter that had not seen them goes on waiting; one that had
-///   is woken.
+/// * A server that takes over in a failover may lack the last signals. A waiter that had not seen them goes on waiting; one that
+///   had is woken.
 /// * The server keeps the number and the data for a day after the last signal, or the last wait for one.
 ///
 /// To wake only *one* of those who wait, use a [`Semaphore`](crate::Semaphore) of no permits:
-/// [`add_permits(1)`](crate::Semaphore::add_permits) wakes one, which then [forgets](crate::Permit::forget) its permit. If it crashes before
-/// that, another one is woken.
+/// [`add_permits(1)`](crate::Semaphore::add_permits) wakes one, which then [forgets](crate::Permit::forget) its permit. If it
+/// crashes before that, another one is woken.
 ///
 /// Redisson has no counterpart: a message of its `RTopic` is lost if nobody listens. A signal is on one server, or on a master of
 /// a cluster. With [several independent masters](crate::ClientBuilder::nodes) every call fails with [`Error::SingleServerOnly`].
@@ -179,7 +179,8 @@ impl Signal {
     ///
     /// # Errors
     ///
-    /// The same as [`changed_with_timeout`](Self::changed_with_timeout), of one of them; [`Error::InvalidArgument`] if there are none.
+    /// The same as [`changed_with_timeout`](Self::changed_with_timeout), of one of them; [`Error::InvalidArgument`] if there are
+    /// none.
     ///
     /// # Cancel safety
     ///

@@ -12,11 +12,12 @@ use crate::error::Error;
 use crate::key::{self, LockKind};
 use crate::script::{self, Arg, Call, Reply, Script};
 
-/// A handle to a group of signals, whose names stand together on the server: a waiter learns which of them were given. The handle itself holds nothing, and making one costs no I/O.
+/// A handle to a group of signals, whose names stand together on the server: a waiter learns which of them were given. The handle
+/// itself holds nothing, and making one costs no I/O.
 ///
-/// It is for what Redis's `PSUBSCRIBE` is used for, invalidating the entries of a cache for example, and loses nothing while nobody listens:
-/// note the number that you have [`seen`](Self::seen), and wait until the group has [`changed`](Self::changed). You get all
-/// names that were signalled after that number, each once.
+/// It is for what Redis's `PSUBSCRIBE` is used for, invalidating the entries of a cache for example, and loses nothing while nobody
+/// listens: note the number that you have [`seen`](Self::seen), and wait until the group has [`changed`](Self::changed). You get
+/// all names that were signalled after that number, each once.
 ///
 /// * A waiter hears of it by a message. If the message is lost, the wait ends 4 s later at most.
 /// * The server keeps the last 100 000 names, for a day after the last signal, or the last wait for one. If a listener was away for
@@ -24,8 +25,8 @@ use crate::script::{self, Arg, Call, Reply, Script};
 /// * A server that takes over in a failover may lack the last names. A listener that had not seen them hears nothing of
 ///   them, and `missed` is false.
 ///
-/// It is on one server, or on a master of a cluster. With [several independent masters](crate::ClientBuilder::nodes) every call fails with
-/// [`Error::SingleServerOnly`].
+/// It is on one server, or on a master of a cluster. With [several independent masters](crate::ClientBuilder::nodes) every call
+/// fails with [`Error::SingleServerOnly`].
 ///
 /// # Examples
 ///

@@ -77,8 +77,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the translation of the servers' addresses, for a network in which clients reach the servers at other addresses
-    /// than those that the [Sentinels](Self::sentinel) or the [cluster](Self::cluster) announce (NAT, port forwarding). It gets the host
+    /// Sets the translation of the servers' addresses, for a network in which clients reach the servers at other addresses than
+    /// those that the [Sentinels](Self::sentinel) or the [cluster](Self::cluster) announce (NAT, port forwarding). It gets the host
     /// and the port that were announced, and must not block. Default: none.
     ///
     /// ```no_run

@@ -90,6 +90,7 @@ checks! {
     no_double_grant_with_renewals: holds(RENEWALS, SAFE);
     no_double_grant_with_renewals_and_heals: holds(HEALS, SAFE);
     no_double_grant_with_renewals_and_a_restart: holds(Case { heals: false, ..HEALS_AND_CRASH }, SAFE);
+    #[cfg(feature = "long")]
     no_double_grant_with_heals_and_a_restart: holds(HEALS_AND_CRASH, SAFE);
     renewals_without_quarantine_give_a_double_grant:
         fails(Case { quarantine: 0, ..HEALS_AND_CRASH }, [EXCLUSION]);

@@ -55,6 +55,7 @@ checks! {
     unlocks_tell_of_losses_behind_a_removal: holds(REMOVED, [GROUNDS, LOSS]);
     unlocks_tell_of_losses_behind_a_master_that_lives_on: holds(Case { fenced: false, ..UNLOCKS }, [LOSS]);
     no_double_grant_with_a_promotion: holds(FENCED, SAFE);
+    #[cfg(feature = "long")]
     no_double_grant_with_two_promotions: holds(BACK, SAFE);
     no_double_grant_with_a_restart: holds(RESTART, SAFE);
     no_double_grant_with_a_promotion_and_a_restart: holds(Case { restarts: 1, ..FENCED }, SAFE);

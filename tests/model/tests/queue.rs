@@ -125,6 +125,7 @@ checks! {
     who_polls_behind_java_finds_who_listens: holds(Case { crashes: 1, asks: 2, ..JAVA }, [HEARS_JAVA]);
     a_poll_helps_where_java_ends: holds(Case { crashes: 1, ..JAVA }, SOUND);
     nobody_is_forgotten_beside_java_when_subscriptions_break: holds(Case { asks: 2, resets: 1, half_open: true, ..JAVA }, SOUND);
+    #[cfg(feature = "long")]
     nobody_is_forgotten_beside_java_when_grants_are_late: holds(Case { late: 1, ..JAVA }, SOUND);
     a_forced_unlock_hands_on_beside_java: holds(Case { forces: 1, ..JAVA }, SOUND);
     java_is_passed_over_twice_at_most: holds(PROMPT_JAVA, [JAVA_TURN]);

@@ -86,6 +86,7 @@ checks! {
     #[cfg(feature = "long")]
     readers_and_writers_keep_the_rules_in_a_shut_window_beside_java:
         holds(Case { java_asks: 1, shuts: 1, ..JAVA }, SAFE);
+    #[cfg(feature = "long")]
     readers_and_writers_keep_the_rules_with_a_longer_ttl: holds(Case { ttl: 3, renewals: 1, ..PAIR }, SAFE);
 }
 
