@@ -71,6 +71,8 @@ pub(crate) trait End: Send {
 
 struct Link {
     unread: Vec<u8>,
+    /// What it would have been told, had the server not hung.
+    unsent: Vec<u8>,
     end: Box<dyn End>,
     /// The client closed its end, and the server has not come to that yet.
     is_left: bool,
@@ -120,7 +122,8 @@ impl Backend {
         }
         let link = self.next_link;
         self.next_link += 1;
-        self.links.insert(link, Link { unread: Vec::new(), end, is_left: false });
+        self.links
+            .insert(link, Link { unread: Vec::new(), unsent: Vec::new(), end, is_left: false });
         self.server.accept(link);
         Some(link)
     }
@@ -151,6 +154,7 @@ impl Backend {
     fn work(&mut self, link: LinkId) {
         while let Some(it) = self.links.get_mut(&link) {
             match take_command(&mut it.unread) {
+                Ok(Some(command)) if is_of_a_browser(&command) => self.close(link),
                 Ok(Some(command)) => {
                     let done = self.server.execute(link, &command, self.now_us);
                     self.tell(link, done);
@@ -171,8 +175,10 @@ impl Backend {
             it.end.send(&done.reply);
         }
         for (link, bytes) in done.pushes {
-            if let Some(it) = self.links.get_mut(&link) {
-                it.end.send(&bytes);
+            match self.links.get_mut(&link) {
+                Some(it) if self.condition == Condition::Hung => it.unsent.extend(bytes),
+                Some(it) => it.end.send(&bytes),
+                None => {}
             }
         }
         done.closed.into_iter().for_each(|link| self.close(link));
@@ -201,6 +207,12 @@ impl Backend {
 
     pub(crate) fn resume(&mut self) {
         self.condition = Condition::Well;
+        for link in self.links.values_mut() {
+            let unsent = std::mem::take(&mut link.unsent);
+            if !unsent.is_empty() {
+                link.end.send(&unsent);
+            }
+        }
         let all: Vec<LinkId> = self.links.keys().copied().collect();
         for link in all {
             self.work(link);
@@ -210,8 +222,16 @@ impl Backend {
         }
     }
 
-    pub(crate) fn restart_empty(&mut self) {
+    /// Another process takes this one's place. It does not hang; whether it can be reached is another matter.
+    fn end_process(&mut self) {
         self.close_all();
+        if self.condition == Condition::Hung {
+            self.condition = Condition::Well;
+        }
+    }
+
+    pub(crate) fn restart_empty(&mut self) {
+        self.end_process();
         // It was started with the same settings.
         let durable = self.server.durable;
         self.server.restart(self.now_us, false);
@@ -220,11 +240,13 @@ impl Backend {
     }
 
     pub(crate) fn stop_replication(&mut self) {
-        self.replica = Some(self.replica_now());
+        if self.replica.is_none() {
+            self.replica = Some(self.replica_now());
+        }
     }
 
     pub(crate) fn fail_over(&mut self) {
-        self.close_all();
+        self.end_process();
         let replica = self.replica.take().unwrap_or_else(|| self.replica_now());
         self.server.replaced_by(replica, self.now_us);
     }
@@ -294,7 +316,115 @@ impl Backend {
     }
 }
 
+/// What a web page makes a browser send is no command, though one of its lines may look like one.
+fn is_of_a_browser(command: &[Vec<u8>]) -> bool {
+    let word = command.first().map(Vec::as_slice).unwrap_or_default();
+    [&b"post"[..], b"host:"].iter().any(|first| word.eq_ignore_ascii_case(first))
+}
+
 /// It is no newcomer, which clients take for one that has forgotten something.
 const LONG_UP_US: u64 = 30 * 24 * 3_600_000_000;
 /// No connection has this number.
 const NO_LINK: LinkId = 0;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    /// What a client was sent, and whether its connection was closed.
+    #[derive(Clone, Default)]
+    struct Client(Arc<Mutex<(String, bool)>>);
+
+    impl Client {
+        fn told(&self) -> String {
+            std::mem::take(&mut self.0.lock().expect("no panic").0)
+        }
+
+        fn is_closed(&self) -> bool {
+            self.0.lock().expect("no panic").1
+        }
+    }
+
+    impl End for Client {
+        fn send(&mut self, bytes: &[u8]) {
+            self.0.lock().expect("no panic").0 += &String::from_utf8_lossy(bytes);
+        }
+
+        fn close(&mut self) {
+            self.0.lock().expect("no panic").1 = true;
+        }
+    }
+
+    fn connected(backend: &mut Backend) -> (Client, LinkId) {
+        let client = Client::default();
+        let link = backend.accept(Box::new(client.clone())).expect("it can be reached");
+        (client, link)
+    }
+
+    #[test]
+    fn a_web_page_cannot_send_commands() {
+        let mut backend = Backend::new(LONG_UP_US);
+        let by_web_pages = [
+            "POST / HTTP/1.1\r\n",
+            "PUT / HTTP/1.1\r\nHost: localhost\r\n",
+            "*1\r\n$4\r\npost\r\n",
+        ];
+        for sent in by_web_pages {
+            let (page, link) = connected(&mut backend);
+            backend.receive(link, format!("{sent}SET a 1\r\n").as_bytes());
+            assert!(page.is_closed(), "{sent}");
+        }
+        let (client, link) = connected(&mut backend);
+        backend.receive(link, b"EXISTS a\r\n");
+        assert_eq!(client.told(), ":0\r\n");
+        assert!(!client.is_closed());
+    }
+
+    #[test]
+    fn a_server_that_hangs_sends_nothing_of_its_own_until_it_goes_on() {
+        let mut backend = Backend::new(LONG_UP_US);
+        let (client, link) = connected(&mut backend);
+        backend.receive(link, b"SUBSCRIBE redisson_lock__channel:{a}\r\n");
+        let (other, writer) = connected(&mut backend);
+        backend.receive(writer, b"HSET a c:1 1\r\n");
+        assert!(client.told().starts_with("*3\r\n$9\r\nsubscribe\r\n"));
+        assert_eq!(other.told(), ":1\r\n");
+        backend.hang();
+        assert!(backend.lose("a"));
+        backend.receive(link, b"PING\r\n");
+        assert_eq!(client.told(), "");
+        backend.resume();
+        let told = client.told();
+        let [message, answer] = ["message", "pong"].map(|word| told.find(word));
+        assert!(message.is_some() && message < answer, "{told}");
+    }
+
+    #[test]
+    fn a_new_process_does_not_hang() {
+        let replacements: [fn(&mut Backend); 2] = [Backend::restart_empty, Backend::fail_over];
+        for replace in replacements {
+            let mut backend = Backend::new(LONG_UP_US);
+            backend.hang();
+            replace(&mut backend);
+            let (client, link) = connected(&mut backend);
+            backend.receive(link, b"PING\r\n");
+            assert_eq!(client.told(), "+PONG\r\n");
+        }
+    }
+
+    #[test]
+    fn replication_that_was_stopped_stays_where_it_was() {
+        let mut backend = Backend::new(LONG_UP_US);
+        let (_, link) = connected(&mut backend);
+        backend.receive(link, b"SET a 1\r\n");
+        backend.stop_replication();
+        backend.receive(link, b"SET b 1\r\n");
+        backend.stop_replication();
+        backend.fail_over();
+        let (client, link) = connected(&mut backend);
+        backend.receive(link, b"EXISTS a\r\nEXISTS b\r\n");
+        assert_eq!(client.told(), ":1\r\n:0\r\n");
+    }
+}

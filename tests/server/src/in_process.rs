@@ -34,12 +34,15 @@ fn servers() -> MutexGuard<'static, BTreeMap<String, Access>> {
     SERVERS.lock().expect("nobody panics with it")
 }
 
-/// Lets the client reach the [servers](crate::Server) of this process without sockets, and take its time from tokio.
+/// Makes the client reach the [servers](crate::Server) of this process without sockets, and follow tokio's time.
 ///
-/// After `tokio::time::pause()`, or in a test with `#[tokio::test(start_paused = true)]`, time passes only while everything
-/// waits, and at once then: so a lease of 30 s ends within a millisecond. Call this, and [`Server::start`](crate::Server::start),
-/// in the runtime whose time is paused. No other server can be reached by such a client: connecting to one fails as if nobody
-/// listened there.
+/// After `tokio::time::pause()`, or in a test with `#[tokio::test(start_paused = true)]`, time passes only while every task
+/// waits, and then jumps to the next timer: so thirty seconds take about a millisecond. Call this function, and
+/// [`Server::start`](crate::Server::start), in the runtime whose time is paused. Such a client reaches no other servers:
+/// connecting to one fails as if nobody listened there.
+///
+/// Each builder that is passed to this function counts as another process where deadlocks are looked for. For several clients
+/// of one process, call this function once, and clone the builder that it returns.
 ///
 /// ```
 /// # async fn example() -> Result<(), leasehold::Error> {

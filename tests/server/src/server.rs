@@ -4,12 +4,13 @@ use std::fmt;
 use std::io;
 
 use crate::backend::{Access, Backend};
+use crate::emulator;
 use crate::in_process;
 use crate::sockets::Port;
 
 /// A server that runs until it is dropped. Its keys are in memory; no two servers share any.
 ///
-/// All methods return when what they do is done.
+/// Each method returns once it has taken effect.
 #[must_use = "the server ends when it is dropped"]
 pub struct Server {
     access: Access,
@@ -20,6 +21,9 @@ pub struct Server {
 impl Server {
     /// Starts a server in this process, and on a free port of 127.0.0.1.
     ///
+    /// Its time is that of the tokio runtime in which it is started, if there is one; if that runtime is paused and ends, the
+    /// server's time stands still. So each test with paused time starts its own; do not keep one in a `static`.
+    ///
     /// # Panics
     ///
     /// If no port or thread is to be had.
@@ -28,6 +32,9 @@ impl Server {
     }
 
     /// Starts a server in this process, and on this port of 127.0.0.1; zero stands for any that is free.
+    ///
+    /// Its time is that of the tokio runtime in which it is started, if there is one; if that runtime is paused and ends, the
+    /// server's time stands still. So each test with paused time starts its own; do not keep one in a `static`.
     ///
     /// # Errors
     ///
@@ -45,10 +52,12 @@ impl Server {
         self.url.clone()
     }
 
-    /// Takes the lock called `name` from whoever holds it, as a forced unlock does: the holder learns that it is lost at its
-    /// next renewal, a third of the TTL later at most, and the next in its queue has it at once. The name is the whole one, with
-    /// the prefix that the client puts before it. All who hold a read-write lock lose it. All permits of a
-    /// semaphore end, and nobody is told that they are back.
+    /// Takes the lock called `name` from whoever holds it, as a forced unlock does, and gives it to the next in its queue at
+    /// once. The holder learns of the loss at its next renewal, within a third of the TTL; with a fixed lease, only when it
+    /// releases the lock or at the lease's end.
+    ///
+    /// The name is the whole one, with the prefix that the client puts before it. All who hold a read-write lock lose it. All
+    /// permits of a semaphore end, and nobody is told that they are back. It does nothing to the deliveries of a queue.
     ///
     /// Returns false if nobody held it.
     pub fn lose(&self, name: &str) -> bool {
@@ -65,13 +74,15 @@ impl Server {
         self.run(move |backend| backend.expire(&name))
     }
 
-    /// From now on the server takes commands and connections, and answers nothing, as if its process were stopped. What has
-    /// come meanwhile runs at [`resume`](Server::resume).
+    /// From now on the server accepts connections and commands, but sends nothing, as if its process were stopped. What has
+    /// come meanwhile runs at [`resume`](Server::resume). [`restart_empty`](Server::restart_empty) and
+    /// [`fail_over`](Server::fail_over) put a new process in its place, which does not hang.
     pub fn hang(&self) {
         self.run(Backend::hang);
     }
 
-    /// Closes all connections, and refuses new ones until [`resume`](Server::resume). Keys stay, and end in their time.
+    /// Closes all connections, and refuses new ones until [`resume`](Server::resume); over TCP, new connections are closed at
+    /// once instead of refused. Keys stay, and expire as usual.
     pub fn cut(&self) {
         self.run(Backend::cut);
     }
@@ -86,7 +97,8 @@ impl Server {
         self.run(Backend::restart_empty);
     }
 
-    /// From now on the server's replica gets nothing more, so that [`fail_over`](Server::fail_over) loses what is written.
+    /// From now on the server's replica gets nothing more, so that [`fail_over`](Server::fail_over) loses what is written. If
+    /// it gets nothing already, nothing changes.
     pub fn stop_replication(&self) {
         self.run(Backend::stop_replication);
     }
@@ -98,8 +110,14 @@ impl Server {
     }
 
     /// Denies all clients a command, as an access control list does: `publish`, or, with the word behind it, `client|kill`.
-    /// Commands inside of scripts are denied, too.
+    /// Commands inside scripts are denied, too.
+    ///
+    /// # Panics
+    ///
+    /// If this server has no such command.
+    #[track_caller]
     pub fn deny(&self, right: &str) {
+        assert!(emulator::Server::has_command(right), "this server has no command `{right}`");
         let right = right.to_owned();
         self.run(move |backend| backend.deny(&right));
     }

@@ -8,7 +8,8 @@ use tokio::time::Instant;
 
 #[derive(Clone)]
 pub(crate) struct Time {
-    /// Each runtime can have its time paused, so it is asked on that one, whatever the thread. `None`: the time passes.
+    /// Each runtime can pause its own time, so this one is asked, whatever the thread. `None`: there is none, and time passes as
+    /// usual.
     runtime: Option<Handle>,
     origin: Instant,
     began: Duration,

@@ -501,8 +501,10 @@ fn it_speaks_as_a_real_one_does() {
             }
         };
         same("HELLO 4");
+        same("HELLO x");
         same(&format!("HELLO {version}"));
         for line in [
+            "HELLO",
             "CLIENT SETINFO LIB-NAME redis-rs",
             "CLIENT SETNAME leasehold",
             "PING",
@@ -517,8 +519,20 @@ fn it_speaks_as_a_real_one_does() {
             "CONFIG GET appendonly",
             "SCRIPT FLUSH SYNC",
             "SCRIPT EXISTS abc",
+            "SCRIPT EXISTS abc def",
+            "SCRIPT EXISTS",
             "EVALSHA abc 0",
             "EVAL x 7",
+            "RPUSH l a b c d e f",
+            "LPOP l 2",
+            "RPOP l 2",
+            "LPOP l 0",
+            "LPOP l -1",
+            "RPOP l x",
+            "LPOP l 9223372036854775807",
+            "LPOP l 1",
+            "RPOP l 1",
+            "LPOP l -1",
             "WAIT 0 1",
             "PUBSUB NUMSUB c d",
             "UNSUBSCRIBE",
@@ -725,4 +739,86 @@ fn a_key_ends_when_its_time_is_over_and_not_before() {
     assert_eq!(at(&mut fake, 99), Value::Int(1));
     assert_eq!(at(&mut fake, 100), Value::Int(0));
     assert_eq!(at(&mut fake, 101), Value::Int(-2));
+}
+
+/// Whoever reaches the port can send a script.
+#[test]
+fn a_script_reaches_nothing_but_the_server() {
+    let script = "local found = {}
+        for _, name in ipairs({'io', 'os', 'package', 'debug', 'dofile', 'load', 'loadfile', 'loadstring', 'module', 'print', \
+                  'require'}) do
+            if rawget(_G, name) then
+                found[#found + 1] = name
+            end
+        end
+        return found";
+    let mut fake = Emulated::new(Rng::new(1), 1_000_000);
+    let mut eval = |script: &[u8]| {
+        let command = vec![b"EVAL".to_vec(), script.to_vec(), b"0".to_vec()];
+        fake.execute_value(1, &command, 1_000_000)
+    };
+    assert_eq!(eval(script.as_bytes()), Value::Array(Vec::new()));
+    let Value::Bulk(compiled) = eval(b"return string.dump(function() return 7 end)") else {
+        panic!("no code")
+    };
+    assert!(matches!(eval(&compiled), Value::Error(_)));
+}
+
+#[test]
+fn an_error_that_a_script_caught_does_not_hide_its_later_one() {
+    let mut fake = Emulated::new(Rng::new(1), 1_000_000);
+    let mut told = |script: &str| match fake.execute_value(1, &words(&["EVAL", script, "0"]), 1) {
+        Value::Error(text) => text,
+        other => panic!("no error: {other:?}"),
+    };
+    let caught = told("pcall(redis.call, 'GET') error('of my own')");
+    assert!(caught.contains("of my own"), "{caught}");
+    let arity = "ERR wrong number of arguments for 'get' command";
+    assert_eq!(told("redis.call('GET')"), arity);
+    assert_eq!(told("pcall(redis.call, 'NOSUCH') redis.call('GET')"), arity);
+    assert_eq!(told("local _, problem = pcall(redis.call, 'GET') error(problem)"), arity);
+}
+
+#[test]
+fn a_count_is_no_promise_that_so_many_elements_are_there() {
+    let mut fake = Emulated::new(Rng::new(1), 1_000_000);
+    let mut ask = |line: &str| {
+        let command = words(&line.split(' ').collect::<Vec<_>>());
+        fake.execute_value(1, &command, 1_000_000)
+    };
+    ask("RPUSH l a b c");
+    let positive = Value::error("ERR value is out of range, must be positive");
+    assert_eq!(ask("LPOP l -1"), positive);
+    let list = |items: &[&str]| Value::Array(items.iter().map(Value::bulk).collect());
+    assert_eq!(ask("RPOP l 1"), list(&["c"]));
+    assert_eq!(ask("LPOP l 9223372036854775807"), list(&["a", "b"]));
+    assert_eq!(ask("EXISTS l"), Value::Int(0));
+    assert_eq!(ask("LPOP l 1"), Value::Nil);
+}
+
+#[test]
+fn a_greeting_without_a_version_changes_none() {
+    let mut fake = Emulated::new(Rng::new(1), 1_000_000);
+    fake.accept(1);
+    let mut greeting = |line: &str| {
+        let command = words(&line.split(' ').collect::<Vec<_>>());
+        let answer = fake.execute(1, &command, 1_000_000).reply;
+        String::from_utf8_lossy(&answer).into_owned()
+    };
+    assert!(greeting("HELLO 3").starts_with('%'));
+    assert!(greeting("HELLO").starts_with('%'));
+    let problem = "-ERR Protocol version is not an integer or out of range\r\n";
+    assert_eq!(greeting("HELLO x"), problem);
+    assert_eq!(greeting("SCRIPT EXISTS abc def"), "*2\r\n:0\r\n:0\r\n");
+}
+
+/// A right with a typing error would deny nothing, and its test would test nothing.
+#[test]
+fn only_a_command_that_is_there_can_be_denied() {
+    for right in ["publish", "GET", "client|kill", "script|exists", "evalsha", "rpop"] {
+        assert!(Emulated::has_command(right), "{right}");
+    }
+    for wrong in ["publsh", "client|kil", "", "|", "@all", "get|x"] {
+        assert!(!Emulated::has_command(wrong), "{wrong}");
+    }
 }

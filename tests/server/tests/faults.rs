@@ -153,6 +153,12 @@ async fn a_right_that_is_missing_is_an_error_of_its_own() {
     let _held = client.mutex("a").lock().await.expect("a free lock");
 }
 
+#[test]
+#[should_panic(expected = "publsh")]
+fn a_right_that_is_no_command_is_refused() {
+    Server::start().deny("publsh");
+}
+
 #[tokio::test(start_paused = true)]
 async fn three_servers_are_a_redlock() {
     let servers = [Server::start(), Server::start(), Server::start()];

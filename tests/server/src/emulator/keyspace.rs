@@ -45,7 +45,21 @@ impl Keyspace {
 
     /// Runs a command on the keys; `None` if it is not one.
     pub fn run(&mut self, name: &str, args: &[Vec<u8>]) -> Option<Value> {
-        let (least, most, command): (usize, usize, Run) = match name {
+        let (least, most, command) = Self::command(name)?;
+        if !(least..=most).contains(&args.len()) {
+            return Some(arity(name));
+        }
+        Some(command(self, args).unwrap_or_else(Value::Error))
+    }
+
+    /// Whether it is a command on keys.
+    pub fn has_command(name: &str) -> bool {
+        Self::command(name).is_some()
+    }
+
+    /// The least and the most words behind a command's name, and what it does.
+    fn command(name: &str) -> Option<(usize, usize, Run)> {
+        let found: (usize, usize, Run) = match name {
             "get" => (1, 1, Self::get),
             "set" => (2, usize::MAX, Self::set),
             "incr" => (1, 1, Self::incr),
@@ -60,7 +74,7 @@ impl Keyspace {
             "lrange" => (3, 3, Self::lrange),
             "rpush" => (2, usize::MAX, Self::rpush),
             "lpop" => (1, 2, Self::lpop),
-            "rpop" => (1, 1, Self::rpop),
+            "rpop" => (1, 2, Self::rpop),
             "hset" => (3, usize::MAX, Self::hset),
             "hget" => (2, 2, Self::hget),
             "hdel" => (2, usize::MAX, Self::hdel),
@@ -80,10 +94,7 @@ impl Keyspace {
             "time" => (0, 0, Self::time),
             _ => return None,
         };
-        if !(least..=most).contains(&args.len()) {
-            return Some(arity(name));
-        }
-        Some(command(self, args).unwrap_or_else(Value::Error))
+        Some(found)
     }
 
     /// The names of the keys that are there.

@@ -4,9 +4,11 @@ use std::collections::VecDeque;
 
 use super::keyspace::{Answer, Keyspace, integer};
 use super::resp::Value;
+use super::sorted::POSITIVE;
 
 /// The elements, from the first to the last.
 pub(super) type Elements = VecDeque<Vec<u8>>;
+type Pop = fn(&mut Elements) -> Option<Vec<u8>>;
 
 impl Keyspace {
     /// The elements of a list.
@@ -46,21 +48,26 @@ impl Keyspace {
     }
 
     pub(super) fn lpop(&mut self, args: &[Vec<u8>]) -> Answer {
-        let Some(count) = args.get(1) else { return self.popped(&args[0], Elements::pop_front) };
-        if self.elements(&args[0])?.is_none() {
-            return Ok(Value::Nil);
-        }
-        let popped = (0..integer(count)?).map(|_| self.popped(&args[0], Elements::pop_front));
-        let mut popped = popped.collect::<Result<Vec<_>, _>>()?;
-        popped.retain(|element| !matches!(element, Value::Nil));
-        Ok(Value::Array(popped))
+        self.pop(args, Elements::pop_front)
     }
 
     pub(super) fn rpop(&mut self, args: &[Vec<u8>]) -> Answer {
-        self.popped(&args[0], Elements::pop_back)
+        self.pop(args, Elements::pop_back)
     }
 
-    fn popped(&mut self, key: &[u8], pop: fn(&mut Elements) -> Option<Vec<u8>>) -> Answer {
+    /// With a count, at most as many as there are.
+    fn pop(&mut self, args: &[Vec<u8>], pop: Pop) -> Answer {
+        let Some(count) = args.get(1) else { return self.popped(&args[0], pop) };
+        let count = integer(count).ok().and_then(|count| usize::try_from(count).ok());
+        let count = count.ok_or(POSITIVE)?;
+        let Some(elements) = self.elements(&args[0])? else {
+            return Ok(Value::Nil);
+        };
+        let popped = (0..count.min(elements.len())).map(|_| self.popped(&args[0], pop));
+        Ok(Value::Array(popped.collect::<Result<Vec<_>, _>>()?))
+    }
+
+    fn popped(&mut self, key: &[u8], pop: Pop) -> Answer {
         let Some(elements) = self.elements(key)? else {
             return Ok(Value::Nil);
         };

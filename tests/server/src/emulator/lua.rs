@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use mlua::{Function, Lua, MultiValue, Table, Value as LuaValue};
+use mlua::{ChunkMode, Function, Lua, LuaOptions, MultiValue, StdLib, Table, Value as LuaValue};
 
 use super::Core;
 use super::resp::Value;
@@ -19,7 +19,12 @@ pub struct Scripts {
 
 impl Scripts {
     pub fn new(core: Rc<RefCell<Core>>) -> Self {
-        let lua = Lua::new();
+        // Whoever reaches the port can send a script, and no script may reach this machine: neither its files nor its programs.
+        let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH;
+        let lua = Lua::new_with(libraries, LuaOptions::default()).expect("safe libraries");
+        for name in FORBIDDEN {
+            lua.globals().set(name, LuaValue::Nil).expect("set");
+        }
         let redis = lua.create_table().expect("a table");
         for (name, raises) in [("call", true), ("pcall", false)] {
             let core = core.clone();
@@ -59,7 +64,12 @@ impl Scripts {
         let raised = self.core.borrow_mut().raised.take();
         match result {
             Ok(value) => from_lua(&value),
-            Err(error) => Value::Error(raised.unwrap_or_else(|| broken(&error))),
+            Err(error) => {
+                // The script may have caught it, and have ended with another one.
+                let text = error.to_string();
+                let raised = raised.filter(|raised| text.contains(raised.as_str()));
+                Value::Error(raised.unwrap_or_else(|| broken(&error)))
+            }
         }
     }
 
@@ -67,7 +77,9 @@ impl Scripts {
         if let Some(function) = self.compiled.get(hash) {
             return Ok(function.clone());
         }
-        let function = self.lua.load(body).set_name("@user_script").into_function()?;
+        // Compiled code is not checked, and could do anything.
+        let chunk = self.lua.load(body).set_name("@user_script").set_mode(ChunkMode::Text);
+        let function = chunk.into_function()?;
         self.compiled.insert(hash.to_owned(), function.clone());
         Ok(function)
     }
@@ -77,6 +89,10 @@ impl Scripts {
         self.lua.create_sequence_from(words.collect::<mlua::Result<Vec<_>>>()?)
     }
 }
+
+/// What the basic library has for files, for the terminal and for compiled code.
+const FORBIDDEN: [&str; 7] =
+    ["dofile", "load", "loadfile", "loadstring", "module", "print", "require"];
 
 /// What a server says of a script that broke by itself.
 fn broken(error: &mlua::Error) -> String {

@@ -256,6 +256,12 @@ impl Server {
         encoded.collect()
     }
 
+    /// Whether a server knows this command, or one command with the word behind it, as in `client|kill`.
+    pub fn has_command(right: &str) -> bool {
+        let right = right.to_ascii_lowercase();
+        Keyspace::has_command(&right) || COMMANDS.contains(&right.as_str())
+    }
+
     /// Nobody may run `command` any more, or one command with the word behind it, as in `client|kill`.
     pub fn deny(&mut self, command: &str) {
         self.core.borrow_mut().denied.insert(command.to_ascii_lowercase());
@@ -370,10 +376,14 @@ impl Server {
 
     fn hello(&mut self, link: LinkId, args: &[Vec<u8>]) -> Value {
         let session = self.sessions.get_mut(&link).expect("it was looked up before");
-        match args.first().map(Vec::as_slice) {
-            Some(b"3") => session.resp3 = true,
-            Some(b"2") | None => session.resp3 = false,
-            Some(_) => return Value::error("NOPROTO unsupported protocol version"),
+        match args.first().map(|version| integer(version)) {
+            None => {}
+            Some(Ok(version @ 2..=3)) => session.resp3 = version == 3,
+            Some(Ok(_)) => return Value::error("NOPROTO unsupported protocol version"),
+            Some(Err(_)) => {
+                let text = "ERR Protocol version is not an integer or out of range";
+                return Value::error(text);
+            }
         }
         let proto = if session.resp3 { 3 } else { 2 };
         let mode = if self.shard.is_some() { "cluster" } else { "standalone" };
@@ -467,10 +477,13 @@ impl Server {
                 self.loaded.insert(hash.clone(), body.as_slice().into());
                 Value::bulk(hash)
             }
-            (Some("exists"), Some(hash)) => {
-                let known = self.loaded.contains_key(&lower(hash));
-                Value::Array(vec![Value::Int(known.into())])
+            (Some("exists"), Some(_)) => {
+                let is_known = |hash: &Vec<u8>| self.loaded.contains_key(&lower(hash));
+                Value::Array(
+                    args[1..].iter().map(|hash| Value::Int(is_known(hash).into())).collect(),
+                )
             }
+            (Some("exists"), None) => arity("script|exists"),
             _ => Value::error("ERR unknown subcommand of SCRIPT"),
         }
     }
@@ -661,6 +674,38 @@ pub fn sha1(body: &[u8]) -> String {
     sha1_smol::Sha1::from(body).digest().to_string()
 }
 
+/// What a right may name besides the commands on keys.
+const COMMANDS: [&str; 29] = [
+    "asking",
+    "client",
+    "client|id",
+    "client|kill",
+    "client|setname",
+    "cluster",
+    "cluster|info",
+    "cluster|slots",
+    "command",
+    "config",
+    "config|get",
+    "eval",
+    "evalsha",
+    "hello",
+    "info",
+    "ping",
+    "publish",
+    "pubsub",
+    "pubsub|channels",
+    "pubsub|numsub",
+    "quit",
+    "script",
+    "script|exists",
+    "script|flush",
+    "script|load",
+    "select",
+    "subscribe",
+    "unsubscribe",
+    "wait",
+];
 /// Where clients note since when they know it.
 const MARK: &[u8] = b"leasehold_mark";
 const VERSION: &str = "7.0.15";

@@ -164,7 +164,7 @@ fn bound(text: &[u8]) -> Result<(f64, bool), String> {
     Ok((number, open.is_some()))
 }
 
-const POSITIVE: &str = "ERR value is out of range, must be positive";
+pub(super) const POSITIVE: &str = "ERR value is out of range, must be positive";
 
 fn score(text: &[u8]) -> Result<f64, String> {
     let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
