@@ -32,7 +32,8 @@ const TOKENS: Case = Case { asks: 2, ..Case::TOKENS };
 
 /// Tests named like the cases of the table: each gives its name to the row.
 macro_rules! checks {
-    ($($name:ident: $check:ident($case:expr, $properties:expr);)*) => {$(
+    ($($(#[$attribute:meta])* $name:ident: $check:ident($case:expr, $properties:expr);)*) => {$(
+        $(#[$attribute])*
         #[test]
         fn $name() {
             let properties: &[&'static str] = &$properties[..];
