@@ -33,12 +33,17 @@ pub(super) async fn ask(
     }
     if !span.is_disabled() {
         span.record("took_us", engine.clock.now().since(began_at).as_micros() as u64);
-        match &asked {
-            Ok(_) => span.record("outcome", "answered"),
-            Err(error) => span.record("outcome", display(error)),
-        };
+        record_outcome(&span, "answered", asked.as_ref().err());
     }
     asked
+}
+
+/// Records in a span how it ended: `good` without an error.
+pub(super) fn record_outcome(span: &Span, good: &'static str, error: Option<&Error>) {
+    match error {
+        None => span.record("outcome", good),
+        Some(error) => span.record("outcome", display(error)),
+    };
 }
 
 /// The span of a request that is no acquisition, renewal or release.

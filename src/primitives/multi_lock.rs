@@ -10,6 +10,7 @@ use futures_util::future::try_join_all;
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
+use super::asking::record_outcome;
 use super::handle::unless_too_late;
 use super::multi_guard::MultiGuard;
 use super::mutex::Mutex;
@@ -284,8 +285,5 @@ impl fmt::Debug for Names<'_> {
 
 fn record(span: &Span, taken: &Result<Vec<Guard>, Error>, waited: Duration) {
     span.record("wait_us", waited.as_micros() as u64);
-    match taken {
-        Ok(_) => span.record("outcome", "held"),
-        Err(error) => span.record("outcome", tracing::field::display(error)),
-    };
+    record_outcome(span, "held", taken.as_ref().err());
 }

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use tracing::field::{Empty, display};
+use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
-use super::asking::{ask, check_name, unexpected};
+use super::asking::{ask, check_name, record_outcome, unexpected};
 use crate::clock::{Clock, Timestamp};
 use crate::counts::Counts;
 use crate::engine::gate::Engine;
@@ -248,8 +248,5 @@ impl Drop for OpenWait<'_> {
 
 fn record(span: &Span, error: Option<&Error>, waited: Duration) {
     span.record("wait_us", waited.as_micros() as u64);
-    match error {
-        None => span.record("outcome", "over"),
-        Some(error) => span.record("outcome", display(error)),
-    };
+    record_outcome(span, "over", error);
 }

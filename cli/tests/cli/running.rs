@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -172,33 +172,31 @@ fn a_lost_lock_is_told_even_if_the_command_ended_well() {
     assert!(said.contains(", and somebody else may soon hold the lock\n"), "{said}");
 }
 
-/// The command goes on, so before the release nothing but the loss itself is a reason to say anything.
-#[test]
-fn the_loss_of_the_second_of_two_locks_is_told_while_the_command_runs() {
+/// A `run` that holds `a`, and has told that it has lost `b`. The command goes on as long as the file `pid` is there, so before the
+/// release nothing but the loss itself is a reason to say anything.
+fn without_the_second_of_two_locks() -> (Server, Child) {
     let server = Server::start();
     let script = "echo $$ > pid; while test -e pid; do sleep 0.02; done";
     let options = ["run", "--ttl", "3", "--on-lost", "continue", "a", "b"];
     let said = std::fs::File::create(server.file("said")).expect("a file");
     let mut run = server.leasehold(&[&options[..], &["--", "sh", "-c", script]].concat());
-    let mut run = run.stderr(said).spawn().expect("the program runs");
+    let run = run.stderr(said).spawn().expect("the program runs");
     server.wait_for_text("pid");
     server.release("b");
     eventually("it is told", || server.text("said").contains("lost lock \"b\""));
+    (server, run)
+}
+
+#[test]
+fn the_loss_of_the_second_of_two_locks_is_told_while_the_command_runs() {
+    let (server, mut run) = without_the_second_of_two_locks();
     std::fs::remove_file(server.file("pid")).expect("a file");
     assert_eq!(code_of(&mut run), 79);
 }
 
 #[test]
 fn each_lock_that_is_lost_is_told_once() {
-    let server = Server::start();
-    let script = "echo $$ > pid; while test -e pid; do sleep 0.02; done";
-    let options = ["run", "--ttl", "3", "--on-lost", "continue", "a", "b"];
-    let said = std::fs::File::create(server.file("said")).expect("a file");
-    let mut run = server.leasehold(&[&options[..], &["--", "sh", "-c", script]].concat());
-    let mut run = run.stderr(said).spawn().expect("the program runs");
-    server.wait_for_text("pid");
-    server.release("b");
-    eventually("it is told", || server.text("said").contains("lost lock \"b\""));
+    let (server, mut run) = without_the_second_of_two_locks();
     server.release("a");
     std::fs::remove_file(server.file("pid")).expect("a file");
     assert_eq!(code_of(&mut run), 79);

@@ -33,8 +33,7 @@ impl Server {
 
     /// Starts a server in this process, and on this port of 127.0.0.1; zero stands for any that is free.
     ///
-    /// Its time is that of the tokio runtime in which it is started, if there is one; if that runtime is paused and ends, the
-    /// server's time stands still. So each test with paused time starts its own; do not keep one in a `static`.
+    /// Its time is that of [`start`](Server::start).
     ///
     /// # Errors
     ///
