@@ -1,22 +1,24 @@
 //! Redisson in a process of its own, built by Maven and told what to do line by line.
 
 mod call;
+mod process;
 
 use std::{
-    collections::HashMap,
     env,
     fs::{self, File},
-    io::{BufRead, BufReader, ErrorKind, Write},
+    io::ErrorKind,
     path::{Path, PathBuf},
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    process::{Command, Stdio},
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::Duration,
 };
 
-use tokio::sync::oneshot;
-
 pub use self::call::{Call, Done, Failure};
+use self::process::Process;
 use crate::signals::{pause, resume};
 
 /// A version of Redisson that is tested.
@@ -50,20 +52,16 @@ impl Version {
     }
 }
 
-/// A process of the helper, killed when dropped.
+/// Redisson's client, in a process of the helper that is nobody else's. When this is dropped, the client ends without
+/// giving anything back, and the process waits for the next test: to start one costs ten times what a client costs.
 pub struct Java {
-    process: Mutex<Child>,
-    commands: Mutex<(u64, ChildStdin)>,
-    asked: Arc<Mutex<Asked>>,
+    /// `None` only while this is dropped.
+    process: Option<Process>,
+    /// Its client is there, and nobody has paused or killed it.
+    fit: AtomicBool,
     /// The kind of its locks where nothing else is said.
     pub kind: &'static str,
 }
-
-/// Who waits for which answer; `None` once the process has ended.
-type Asked = Option<HashMap<u64, oneshot::Sender<Answer>>>;
-
-/// When it began and ended, and what came of it.
-type Answer = (u64, u64, Result<String, Failure>);
 
 impl Java {
     /// A client of `url` whose watchdog leases last for `ttl`.
@@ -88,11 +86,8 @@ impl Java {
         ttl: Duration,
         prefix: Option<&str>,
     ) -> Self {
-        let class_path = tokio::task::spawn_blocking(move || version.class_path());
-        let java = Self::start(class_path.await.expect("the helper can be built"), "plain");
         let connect = format!("connect {url} {} {}", ttl.as_millis(), prefix.unwrap_or_default());
-        assert_eq!(java.text("main", connect.trim_end()).await, "connected");
-        java
+        Self::begin(version, "plain", connect.trim_end()).await
     }
 
     /// A client of each of `urls`, whose locks of a name are taken together, as a `red` or a `multi` lock.
@@ -102,32 +97,20 @@ impl Java {
         ttl: Duration,
         kind: &'static str,
     ) -> Self {
-        let class_path = tokio::task::spawn_blocking(move || version.class_path());
-        let java = Self::start(class_path.await.expect("the helper can be built"), kind);
-        let connect = format!("connect {} {}", urls.join(","), ttl.as_millis());
-        assert_eq!(java.text("main", &connect).await, "connected");
+        Self::begin(version, kind, &format!("connect {} {}", urls.join(","), ttl.as_millis())).await
+    }
+
+    async fn begin(version: Version, kind: &'static str, connect: &str) -> Self {
+        let process = tokio::task::spawn_blocking(move || Process::idle_or_new(version));
+        let process = process.await.expect("the helper can be built");
+        let java = Self { process: Some(process), fit: AtomicBool::new(false), kind };
+        assert_eq!(java.text("main", connect).await, "connected");
+        java.fit.store(true, Ordering::Relaxed);
         java
     }
 
-    fn start(class_path: &str, kind: &'static str) -> Self {
-        let mut process = Command::new("java")
-            .args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"])
-            .arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=error")
-            // After a failover it says in forty lines, again and again, that no replica has a renewal.
-            .arg("-Dorg.slf4j.simpleLogger.log.org.redisson.renewal=off")
-            .args(["-cp", class_path, "leasehold.interop.Helper"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("java runs: scripts/setup-java installs it");
-        let commands = process.stdin.take().expect("piped");
-        let answers = process.stdout.take().expect("piped");
-        let asked = Arc::new(Mutex::new(Some(HashMap::new())));
-        thread::spawn({
-            let asked = Arc::clone(&asked);
-            move || read_answers(answers, &asked)
-        });
-        Self { process: Mutex::new(process), commands: Mutex::new((0, commands)), asked, kind }
+    fn process(&self) -> &Process {
+        self.process.as_ref().expect("it is there until this is dropped")
     }
 
     /// Lets a thread run a command. It is sent at once; the future only waits for the answer.
@@ -136,23 +119,7 @@ impl Java {
         thread: &str,
         command: &str,
     ) -> impl Future<Output = Done<String>> + Send + use<> {
-        let (sender, answer) = oneshot::channel();
-        let mut commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
-        commands.0 += 1;
-        if let Some(asked) = &mut *self.asked.lock().unwrap_or_else(PoisonError::into_inner) {
-            asked.insert(commands.0, sender);
-        }
-        let id = commands.0;
-        // A process that has ended drops the sender: the answer says so.
-        let _ = writeln!(commands.1, "{id} {thread} {command}");
-        let command = command.to_owned();
-        async move {
-            match tokio::time::timeout(LIMIT, answer).await {
-                Ok(Ok((began_us, ended_us, outcome))) => Done { began_us, ended_us, outcome },
-                Ok(Err(_)) => panic!("the Java process has ended: {command}"),
-                Err(_) => panic!("no answer from Java within {LIMIT:?}: {command}"),
-            }
-        }
+        self.process().ask(thread, command)
     }
 
     /// Begins a command whose answer is a number.
@@ -175,74 +142,44 @@ impl Java {
 
     /// SIGKILL; gone when this returns.
     pub fn kill(&self) {
-        let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
-        process.kill().expect("it was ours");
-        process.wait().expect("it was ours");
+        self.unfit().kill();
     }
 
     /// Stops the process as a frozen machine does: its connections stay, and it does nothing.
     pub fn pause(&self) {
-        pause(self.id());
+        pause(self.unfit().id());
     }
 
     /// Lets a paused process go on.
     pub fn resume(&self) {
-        resume(self.id());
-    }
-
-    fn id(&self) -> u32 {
-        self.process.lock().unwrap_or_else(PoisonError::into_inner).id()
+        resume(self.process().id());
     }
 
     /// Ends the machine from inside, without any of its hooks.
     pub fn crash(&self) {
         drop(self.ask("main", "crash"));
-        let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
-        process.wait().expect("it was ours");
+        self.unfit().wait();
+    }
+
+    /// The process, which ends with this.
+    fn unfit(&self) -> &Process {
+        self.fit.store(false, Ordering::Relaxed);
+        self.process()
     }
 }
 
 impl Drop for Java {
     fn drop(&mut self) {
-        let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = process.kill();
-        let _ = process.wait();
+        let process = self.process.take().expect("it is dropped once");
+        if self.fit.load(Ordering::Relaxed) && !thread::panicking() {
+            process.keep();
+        }
     }
 }
 
 /// How a lock's name is told to the helper.
 pub fn hex(name: &str) -> String {
     name.bytes().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn read_answers(answers: ChildStdout, asked: &Mutex<Asked>) {
-    for line in BufReader::new(answers).lines() {
-        let Ok(line) = line else { break };
-        let (id, answer) = parse(&line).unwrap_or_else(|| panic!("not an answer: {line}"));
-        let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(sender) = asked.as_mut().and_then(|asked| asked.remove(&id)) {
-            // The test may have stopped to wait for it.
-            let _ = sender.send(answer);
-        }
-    }
-    *asked.lock().unwrap_or_else(PoisonError::into_inner) = None;
-}
-
-/// `id began ended ok value` or `id began ended error class message`
-fn parse(line: &str) -> Option<(u64, Answer)> {
-    let mut words = line.splitn(5, ' ');
-    let id = words.next()?.parse().ok()?;
-    let began_us = words.next()?.parse().ok()?;
-    let ended_us = words.next()?.parse().ok()?;
-    let outcome = match (words.next()?, words.next()?) {
-        ("ok", value) => Ok(value.to_owned()),
-        ("error", problem) if problem.starts_with("IllegalMonitorStateException ") => {
-            Err(Failure::NotHeld)
-        }
-        ("error", problem) => Err(Failure::Other(problem.to_owned())),
-        _ => return None,
-    };
-    Some((id, (began_us, ended_us, outcome)))
 }
 
 /// Builds the helper for a version, unless the one that was built last is of the same sources.
@@ -309,6 +246,3 @@ fn sources() -> String {
 fn project() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../interop/java")
 }
-
-/// The longest is the stampede.
-const LIMIT: Duration = Duration::from_secs(300);

@@ -190,7 +190,7 @@ impl<const C: usize> Rules<'_, C> {
 
     /// A newcomer passes over those that are gone, and says whether there were any.
     fn drop_dead(&mut self, mine: Lease) -> bool {
-        debug_assert!(!self.state.queue.contains(&mine), "it is a newcomer");
+        assert!(!self.state.queue.contains(&mine), "it is a newcomer");
         !self.case.is(Wrong::WaitsForTheDead) && self.pass_over_dead()
     }
 

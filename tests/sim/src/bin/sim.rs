@@ -40,7 +40,11 @@ fn main() -> ExitCode {
     for outcome in &failed {
         println!("{}", outcome.report());
     }
-    let good = failed.is_empty();
+    let mut good = failed.is_empty();
+    for outcome in outcomes.iter().filter(|outcome| outcome.proves_nothing()) {
+        println!("too little happened for a promise to be broken: {}", outcome.line());
+        good = false;
+    }
     let summary = Summary::of(&outcomes, began.elapsed());
     println!("{}", serde_json::to_string(&summary).expect("plain data"));
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -1,7 +1,5 @@
 //! What locks must survive, and what they do not: shortly, since `scripts/sim` runs all of it for hours.
 
-use std::sync::Mutex;
-
 use leasehold_sim::checker::Rule;
 use leasehold_sim::outcome::Outcome;
 use leasehold_sim::shapes;
@@ -26,26 +24,6 @@ fn were_checked(rules: &[Rule], outcome: &Outcome) {
     for rule in rules {
         assert!(outcome.checks[rule] > 500, "{rule:?}: {}", outcome.line());
     }
-}
-
-#[test]
-fn no_promise_is_broken_by_what_locks_must_survive() {
-    let scenarios = Mutex::new(shapes::covered().into_iter());
-    let next = || scenarios.lock().expect("no panic").next();
-    let run_all = || {
-        while let Some(scenario) = next() {
-            let outcome = scenario.run(100, 2);
-            outcome.expect_no_surprise();
-            println!("{}", outcome.line());
-            assert!(outcome.counts["holds"] > 100, "{}", outcome.line());
-            assert!(outcome.counts["calms"] > 0, "{}", outcome.line());
-        }
-    };
-    // By far the longest of these tests.
-    std::thread::scope(|scope| {
-        scope.spawn(run_all);
-        scope.spawn(run_all);
-    });
 }
 
 /// Two may hold the lock of a server that restarts empty; who has lost it is told within a TTL.

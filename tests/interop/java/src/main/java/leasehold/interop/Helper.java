@@ -41,13 +41,16 @@ import org.redisson.config.SubscriptionMode;
  *
  * <p>In Redisson the thread is the owner. Each thread that is named is one of its own, and runs its commands in their
  * order; the answer is {@code id began ended ok value} or {@code id began ended error class message}, with times in
- * microseconds since 1970. Names of locks are the hexadecimal form of their UTF-8. It ends when its input does.
+ * microseconds since 1970. Names of locks are the hexadecimal form of their UTF-8. With the verb {@code end}, which has no
+ * answer, all that was there before is gone, and a test may begin. The process ends when its input does.
  */
 public final class Helper {
     /** How often it asks where the masters are: its default for Sentinels; for a cluster that is 5 s. */
     private static final int SCAN_INTERVAL_MS = 1_000;
     private static final int ATTEMPTS_TO_CONNECT = 5;
 
+    /** Those of one test: threads of the test before may wait still. */
+    private final ThreadGroup group = new ThreadGroup("test");
     private final Map<String, ExecutorService> threads = new ConcurrentHashMap<>();
     /** Of the only server, or of the first. */
     private volatile RedissonClient redisson;
@@ -55,17 +58,31 @@ public final class Helper {
     private volatile List<RedissonClient> clients;
 
     public static void main(String[] args) throws Exception {
-        new Helper().serve();
+        BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        Helper helper = new Helper();
+        for (String line = input.readLine(); line != null; line = input.readLine()) {
+            String[] words = line.split(" ");
+            if (words[2].equals("end")) {
+                helper.end();
+                helper = new Helper();
+            } else {
+                helper.begin(words);
+            }
+        }
         // Whatever waits still: the test that started this process is gone.
         Runtime.getRuntime().halt(0);
     }
 
-    private void serve() throws Exception {
-        BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        for (String line = input.readLine(); line != null; line = input.readLine()) {
-            String[] words = line.split(" ");
-            threads.computeIfAbsent(words[1], name -> Executors.newSingleThreadExecutor(task -> new Thread(task, name)))
-                    .execute(() -> answer(words));
+    private void begin(String[] words) {
+        threads.computeIfAbsent(words[1], name -> Executors.newSingleThreadExecutor(task -> new Thread(group, task, name)))
+                .execute(() -> answer(words));
+    }
+
+    /** Nothing is given back, as if the process had ended. */
+    private void end() {
+        threads.values().forEach(ExecutorService::shutdownNow);
+        for (RedissonClient client : clients) {
+            new Thread(() -> client.shutdown(0, 1, TimeUnit.SECONDS)).start();
         }
     }
 
@@ -264,9 +281,9 @@ public final class Helper {
     }
 
     /** Whether a thread sleeps until a message comes: what Redisson's waiters do in the end. */
-    private static boolean isParked(String name) {
+    private boolean isParked(String name) {
         return Thread.getAllStackTraces().entrySet().stream()
-                .filter(thread -> thread.getKey().getName().equals(name))
+                .filter(thread -> thread.getKey().getThreadGroup() == group && thread.getKey().getName().equals(name))
                 .flatMap(thread -> Arrays.stream(thread.getValue()))
                 .anyMatch(frame -> frame.getClassName().equals("java.util.concurrent.Semaphore"));
     }
