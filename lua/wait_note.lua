@@ -23,8 +23,10 @@ for i = 1, #notes, 2 do
 end
 -- Not by `%s`, which ends at a zero byte.
 local note = table.concat({string.format('%.0f', now_ms + ARGV[4]), ARGV[3], ARGV[1], ARGV[5]}, ' ')
+-- Another client may have notes there that last longer.
+local last_longer = redis.call('PTTL', KEYS[2]) >= tonumber(ARGV[4])
 redis.call('HSET', KEYS[2], ARGV[2], note)
-local expiry = redis.pcall('PEXPIRE', KEYS[2], ARGV[4])
+local expiry = last_longer or redis.pcall('PEXPIRE', KEYS[2], ARGV[4])
 if type(expiry) == 'table' then
   -- Nothing is rolled back: notes that could not be given an end must not stay.
   redis.call('DEL', KEYS[2])

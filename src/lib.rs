@@ -117,8 +117,8 @@
 //! | [`Timeout`](Error::Timeout) | another holder kept the lock | try later, or tell the user who has it | 409 or 423 |
 //! | [`StillWaiting`](Error::StillWaiting) | what was waited for did not come in time | wait again, or give up | 503 |
 //! | [`Lost`](Error::Lost) | the lock was lost while it was held, or a latch while it was shut | stop; repeat the work if it may be repeated | 503 |
-//! | [`Unavailable`](Error::Unavailable) | no server, or no majority of servers, answered | retry later with a pause | 503 |
-//! | [`Closed`](Error::Closed) | the client was drained or shut down, or its runtime has ended | the process is ending: refuse the request | 503 |
+//! | [`Unavailable`](Error::Unavailable) | no server, or no majority of servers, gave an answer that counts: they are out of reach, in a grace or quarantine, or lack replicas | retry later with a pause | 503 |
+//! | [`Closed`](Error::Closed) | the client was drained or shut down, or its runtime has ended; or a blocking call was made in a fork or as its thread ended | the process is ending: refuse the request; otherwise fix the program | 503 |
 //! | [`InvalidName`](Error::InvalidName) | the lock's name cannot be used | fix the input | 400 |
 //! | [`InvalidArgument`](Error::InvalidArgument) | what was given to one call is out of range | fix the call, or refuse the input | 400 |
 //! | [`InvalidConfig`](Error::InvalidConfig), [`Denied`](Error::Denied), [`WrongType`](Error::WrongType) | the settings, the user's rights or the key are wrong | fix the deployment | 500 |
@@ -166,7 +166,8 @@
 //!
 //! # Observability
 //!
-//! The library logs through [`tracing`](https://docs.rs/tracing), to three targets:
+//! The library logs through [`tracing`](https://docs.rs/tracing), to three targets. A program that installs no subscriber, for
+//! example with `tracing_subscriber::fmt::init()`, sees nothing of this.
 //!
 //! * **`leasehold::lock`** reports lost locks and failed renewals at `warn`, with the lock, its owner and its token. A wait
 //!   that takes long is reported after 1 s at `info`, and from 10 s on at `warn`, with the holder and the line that asked. Owners

@@ -249,8 +249,8 @@ pub struct Doctor {
 
 /// Show the locks over HTTP: /metrics for Prometheus, /locks.json, /healthz, and a page for people at /.
 ///
-/// It only shows. One list of all locks is made for all who read, at most every 5 s (--every), and with pauses of four times as
-/// long as it takes. There is no login: it listens on this host alone unless --listen says otherwise, so put a proxy in front.
+/// It only shows. It lists all locks once for all readers, at most every 5 s (--every), and pauses for at least four times as long
+/// as a list takes. There is no login, so it listens on this host alone unless --listen says otherwise: put a proxy in front.
 #[derive(Args)]
 pub struct Export {
     /// Where to listen: an address with a port, or just a port, which only this host can reach.

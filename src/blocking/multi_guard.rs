@@ -97,7 +97,8 @@ impl<O> Drop for MultiGuard<O> {
             && self.runtimes.iter().all(Runtime::answers)
             && let Ok(answered) = self.runtimes[0].wait(self.guard.give_back_within(PATIENCE))
         {
-            self.runtimes.iter().for_each(|runtime| runtime.answered(answered));
+            let each = self.runtimes.iter().zip(answered);
+            each.for_each(|(runtime, answered)| runtime.answered(answered));
         }
     }
 }

@@ -70,13 +70,24 @@ fn option_problem(rest: &str, known: &[&str]) -> Option<Cow<'static, str>> {
     }
     let (_, options) = before.split_once('?')?;
     let mut names = options.split('&').map(|option| option.split_once('='));
-    let unknown = names.find(|option| !option.is_some_and(|(name, _)| known.contains(&name)))?;
+    let mut has_password = false;
+    let unknown = names.find(|option| {
+        let name = option.map(|(name, _)| name);
+        // What follows may belong to it, with an `&` that should be `%26`.
+        has_password |= name == Some("pass");
+        !name.is_some_and(|name| known.contains(&name))
+    })?;
     let is_word = |name: &&str| {
         (1..=24).contains(&name.len())
             && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c))
     };
-    let name = unknown.map(|(name, _)| name).filter(is_word);
-    let what = name.map_or("what follows the `?`".into(), |name| format!("its option `{name}`"));
+    let what = match unknown.map(|(name, _)| name).filter(is_word) {
+        Some(_) if has_password => {
+            "what follows `pass=` and an `&` (in a password, write `&` as %26)".into()
+        }
+        Some(name) => format!("its option `{name}`"),
+        None => "what follows the `?`".into(),
+    };
     Some(format!("{what} is not supported: {FORMAT}; all else is set by `ClientBuilder`").into())
 }
 
@@ -157,6 +168,8 @@ mod tests {
         }
     }
 
+    const PASSWORD: &str = "what follows `pass=` and an `&` (in a password, write `&` as %26)";
+
     #[test]
     fn an_option_that_would_be_ignored_is_refused_by_name() {
         let name = |problem: Option<Cow<'static, str>>| {
@@ -166,7 +179,9 @@ mod tests {
             ("redis://localhost?timeout=5", "its option `timeout`"),
             ("redis://localhost/2?protocol=resp3&db=1", "its option `protocol`"),
             ("unix:///a?db=1&protocol=3", "its option `protocol`"),
-            ("unix:///a?db=1&user=u&pass=p&x_y=", "its option `x_y`"),
+            ("unix:///a?db=1&user=u&x_y=&pass=p", "its option `x_y`"),
+            ("unix:///a?pass=Tr0ub&4dor=3", PASSWORD),
+            ("unix:///a?db=1&pass=p&user=u&x_y=", PASSWORD),
             ("redis://localhost/?canary", "what follows the `?`"),
             ("redis://localhost/?", "what follows the `?`"),
             ("redis://localhost/?can/ary=1", "what follows the `?`"),

@@ -202,22 +202,22 @@ async fn ask_or_join(claim: Claim, request: &Request) -> Result<Asked, Error> {
     // Its time ends this ask at the latest; then what was asked for is released.
     let mut attempt = claim.first_attempt();
     let outcome = claim.ask(&mut attempt, until).await;
-    let join = |attempt| match engine.clock.now() < until {
-        true => claim.join(request, attempt).map(Some),
+    let join = |attempt, refusal| match engine.clock.now() < until {
+        true => claim.join(request, attempt, refusal).map(Some),
         false => Ok(None),
     };
     match outcome {
         Ok(Outcome::Granted(grant)) => claim.granted_in_service(grant, request).map(Asked::Granted),
         Ok(Outcome::Refused(refusal, _)) => {
             gate.quorum.open_mailbox();
-            let joined = join(attempt)?;
+            let joined = join(attempt, Some(refusal.clone()))?;
             claim.refused(refusal.clone());
             let side = &*request.wanted.side;
             let in_vain = || refusal.into_timeout(side, waited(engine, request));
             joined.map(Asked::Joined).ok_or_else(in_vain)
         }
         Err(fault) if fault.may_pass() => {
-            let joined = join(attempt)?;
+            let joined = join(attempt, None)?;
             claim.failed(&fault, last_moment(engine, request) <= engine.clock.now());
             joined.map(Asked::Joined).ok_or_else(|| gate.error(fault))
         }

@@ -85,9 +85,9 @@ pub enum Error {
         reason: LossReason,
     },
 
-    /// The servers, or a majority of them, could not be reached or did not answer in time. It is unknown whether
-    /// another holder has the lock. An acquisition leaves nothing behind: the client releases a grant whose answer it
-    /// did not see. Any other call that changes something, such as a push, may have been done nevertheless.
+    /// The servers, or a majority of them, gave no answer in time that counts; in a grace or quarantine, none does. It is unknown
+    /// whether another holder has the lock. An acquisition leaves nothing behind: the client releases a grant whose answer it did not
+    /// see. Any other call that changes something, such as a push, may have been done nevertheless.
     #[error("no usable answer from the servers{}: {}", about(.lock), fault::listed(.failures))]
     #[non_exhaustive]
     Unavailable {

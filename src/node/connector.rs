@@ -130,6 +130,7 @@ impl Connector for Sockets {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
+            .set_pipeline_buffer_size(QUEUE)
             .set_push_sender(pushes);
         Box::pin(async move { client.get_multiplexed_async_connection_with_config(&config).await })
     }

@@ -167,6 +167,8 @@ impl Handshake<'_> {
                     (Some(read), Some(marks)) => marks.absorb(read),
                     (read, marks) => *marks = read,
                 },
+                // Nothing is known of this server until its cluster is in order, so this connection is of no use.
+                Err(fault) if fault.is_of_the_whole_cluster() => return Err(fault),
                 // It may not write the mark, or does not accept writes now, or a slot has moved.
                 Err(fault) if fault.is_answer() => {
                     events::mark_refused(&self.shared.endpoint.address(), &fault);

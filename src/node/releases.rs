@@ -129,7 +129,7 @@ impl Releases {
                 let _ = first.send(FirstWord { reply: reply.clone(), on: generation, run });
             }
             // It did not run, so the next sending is the first.
-            (Err(_), first) if matches!(next, Next::Send(_) | Next::Redirect) => {
+            (Err(fault), first) if !fault.may_have_run() && !matches!(next, Next::Done) => {
                 release.first = first;
             }
             _ => {}

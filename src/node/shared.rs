@@ -208,12 +208,13 @@ impl Shared {
     fn abandon_for(&self, generation: Generation, fault: Fault) {
         let mut link = self.link.lock();
         if matches!(&link.state, LinkState::Up(up) if up.generation == generation) {
-            link.state = LinkState::Down(fault.clone());
-            drop(link);
-            *self.last_fault.lock() = Some(fault);
+            // Before anybody connects anew.
+            *self.last_fault.lock() = Some(fault.clone());
             if let Some(servers) = &self.servers {
                 servers.leave(&self.endpoint.name, self.endpoint.clock.now());
             }
+            link.state = LinkState::Down(fault);
+            drop(link);
             self.abandoned.notify_one();
             self.report(|_, cluster| cluster.troubled());
         }

@@ -5,6 +5,7 @@
 //! a server's writes in the order in which it made them, so a write on the second connection that follows an answer on
 //! the first is behind everything that the answer tells of. One `WAIT` serves all answers that came before it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -17,7 +18,7 @@ use super::wire::Form;
 use crate::clock::{Clock, Timestamp};
 use crate::error::{Cause, Fault};
 use crate::key;
-use crate::script::{Call, Reply, SYNCED};
+use crate::script::{Arg, Call, Reply, SYNCED};
 
 /// The second connection, for as long as the command connection that it belongs to.
 pub(super) struct Witness {
@@ -134,21 +135,44 @@ impl Witness {
 
     /// Writes something, and returns the number of replicas that have it in time.
     fn wait(&self, name: &str) -> impl Future<Output = Result<u32, Fault>> + Send + use<> {
-        // `WAIT` counts only what its own connection wrote. The key is in the lock's slot, and gone at once.
-        let write = Call { script: &SYNCED, keys: vec![key::witness_key(name)], args: Vec::new() };
-        let write = self.commands.call(&write, Form::WHOLE);
-        let mut wait = redis::cmd("WAIT");
-        wait.arg(self.synced.replicas).arg(self.synced.within.as_millis().max(1) as u64);
-        let wait = self.commands.send(wait);
+        let (commands, synced, name) = (self.commands.clone(), self.synced, Arc::from(name));
+        // The key is in the lock's slot, and gone at once.
+        let first = written(&commands, synced, (key::witness_key(&name), ""), Form::WHOLE);
         async move {
-            let reply = match write.await {
-                Ok(_) => wait.await?,
-                // The lock's slot has just moved, and with it what the call wrote.
-                Err(fault) if fault.is_elsewhere() => return Ok(0),
-                Err(fault) => return Err(fault),
-            };
-            let replicas = reply.number().and_then(|replicas| u32::try_from(replicas).ok());
-            replicas.ok_or_else(|| Fault::Unexpected(format!("{reply:?}").into()))
+            match first.await {
+                // The slot is being moved: the server that it leaves takes no new key there, and the other one nothing that is not
+                // asked for. The lock itself is at one of them.
+                Err(fault) if fault.is_elsewhere() => {}
+                replicas => return replicas,
+            }
+            let form = Form { asking: true, ..Form::WHOLE };
+            match written(&commands, synced, (name, "own"), form).await {
+                // It has just moved, and with it what the call wrote.
+                Err(fault) if fault.is_elsewhere() => Ok(0),
+                replicas => replicas,
+            }
         }
+    }
+}
+
+/// Writes to a key, and asks how many replicas have that: `WAIT` counts only what its own connection wrote.
+fn written(
+    commands: &Commands,
+    synced: Synced,
+    (key, which): (Arc<str>, &'static str),
+    form: Form,
+) -> impl Future<Output = Result<u32, Fault>> + Send + use<> {
+    let write = Call { script: &SYNCED, keys: vec![key], args: vec![Arg::Text(which.into())] };
+    let write = commands.call(&write, form);
+    let mut wait = redis::cmd("WAIT");
+    wait.arg(synced.replicas).arg(synced.within.as_millis().max(1) as u64);
+    let wait = commands.send(wait);
+    async move {
+        if write.await?.number() != Some(1) {
+            return Ok(0);
+        }
+        let reply = wait.await?;
+        let replicas = reply.number().and_then(|replicas| u32::try_from(replicas).ok());
+        replicas.ok_or_else(|| Fault::Unexpected(format!("{reply:?}").into()))
     }
 }

@@ -140,9 +140,8 @@ impl MultiGuard {
     }
 
     /// Releases all locks, and waits for the confirmations, for at most `limit`. Returns true if all came in time.
-    pub(crate) async fn give_back_within(&mut self, limit: Duration) -> bool {
-        let each = self.guards.iter_mut().map(|guard| guard.give_back_within(limit));
-        join_all(each).await.into_iter().all(|in_time| in_time)
+    pub(crate) async fn give_back_within(&mut self, limit: Duration) -> Vec<bool> {
+        join_all(self.guards.iter_mut().map(|guard| guard.give_back_within(limit))).await
     }
 
     /// Returns true if the guard has been released already.

@@ -93,6 +93,8 @@ impl Observer {
     async fn next_change_within(&mut self, timeout: Duration) -> Result<Option<Leader>, Error> {
         let clock = self.pulpit.handle.clock().clone();
         let began_at = clock.now();
+        // What an earlier call met may have passed since.
+        self.unanswered_since = None;
         // Whether the last question was answered.
         let mut answered = false;
         let one_look = timeout.is_zero();

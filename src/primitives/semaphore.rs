@@ -23,7 +23,8 @@ use crate::error::Error;
 ///
 /// The semaphore exists on the server from its first permits on: give their number with
 /// [`with_permits`](Self::with_permits), or by [`set_permits`](Self::set_permits). It is never deleted. Redisson's
-/// `RPermitExpirableSemaphore` and `RSemaphore` of the same name share its permits.
+/// `RPermitExpirableSemaphore` and `RSemaphore` of the same name share its permits. Do not use both `orders` and `{orders}` as names
+/// of semaphores: in Redisson's format, and so here, the list of those who have permits is the same for both.
 ///
 /// Permits end by the server's clock. A replica that takes over, and a master to which the semaphore's slot moves, have the ends
 /// as the times that they are. So their clocks must not be ahead of the old master's by more than 1 % of the TTL: otherwise a

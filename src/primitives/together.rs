@@ -170,6 +170,7 @@ impl Together {
     fn after_all(&mut self, mut error: Error) -> Error {
         let patience = self.parts[0].handle.config().response_timeout;
         if matches!(error, Error::Unavailable { .. })
+            && self.end() <= self.clock.now()
             && let Some((refusal, answered_at)) = self.refused.take()
             && self.clock.now() < answered_at.plus(patience)
         {

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use futures_util::poll;
 use leasehold::{Client, Error, Guard, Mutex};
 use tokio::task::JoinHandle;
 
 use crate::{
     checks::{LIMIT, nothing_left, setup, soon},
-    support::{Server, eventually, subscribers},
+    support::{Server, eventually, subscribers, waiting},
 };
 
 /// Begins to wait, as the one in that place of the queue.
@@ -57,6 +58,39 @@ async fn after_a_foreign_holder_the_lock_is_not_handed_on_inside_the_process() {
     let last = got(last).await;
     assert_eq!(last.holder(), lease, "it was handed on");
     last.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
+/// It stands first in the server's queue, and nobody polled it until others of this process were refused behind it. Its place is
+/// that of its own answer, so it hears of the release.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_in_the_queue_hears_of_a_foreign_release_although_others_asked_since() {
+    let (server, [client, other]) = setup().await;
+    // The first contention opens the mailbox.
+    let held = other.mutex("before").lock().await.expect("free");
+    let waits = behind(&client, &client.mutex("before"), 1).await;
+    eventually(LIMIT, "it is open", async || waiting(&server, "before").await == 1).await;
+    held.unlock().await.expect("held");
+    got(waits).await.unlock().await.expect("held");
+    let lock = client.mutex("n");
+    server.command(&["HSET", "n", "0f3a8c1e-5b7d-4e21-9c44-2a6b7d8e9f01:42", "1"]).await;
+    server.command(&["PEXPIRE", "n", "25000"]).await;
+    let mut first = Box::pin(lock.lock());
+    assert!(poll!(first.as_mut()).is_pending(), "it asks");
+    eventually(LIMIT, "it stands in the queue", async || waiting(&server, "n").await == 1).await;
+    // Others may ask then.
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    let second = behind(&client, &lock, 1).await;
+    eventually(LIMIT, "it stands behind", async || waiting(&server, "n").await == 2).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let first = tokio::spawn(first);
+    let listens = async || subscribers(&server, "redisson_lock__channel:{n}").await == 1;
+    eventually(LIMIT, "it listens", listens).await;
+    server.command(&["DEL", "n"]).await;
+    server.command(&["PUBLISH", "redisson_lock__channel:{n}", "0"]).await;
+    for waiting in [first, second] {
+        got(waiting).await.unlock().await.expect("held");
+    }
     nothing_left(&server, &client).await;
 }
 

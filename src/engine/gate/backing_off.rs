@@ -166,7 +166,7 @@ impl BackingOff {
     fn reserve(&mut self, attempt: Attempt, wanted: Wanted) {
         let reserves = attempt.may_be_queued();
         let seeker = Seeker::Ordinary;
-        self.reserving = reserves.then_some(Begun { attempt, seeker, wanted });
+        self.reserving = reserves.then_some(Begun { attempt, seeker, wanted, refusal: None });
     }
 
     pub(super) async fn listen(&self) -> Heard {

@@ -12,7 +12,7 @@ use super::wait_list::Seeker;
 use super::waiting::Waiting;
 use super::{Engine, Gate, Request, Service, TakenBy};
 use crate::clock::Timestamp;
-use crate::engine::kind::{Kind, Refusal, Sharing, Wanted};
+use crate::engine::kind::{Refusal, Sharing, Wanted};
 use crate::engine::lease::Lease;
 use crate::engine::quorum::{Attempt, Grant, Outcome};
 use crate::error::{Error, Fault};
@@ -166,18 +166,6 @@ impl Gate {
         self.engine.watchdog.forget(&release.lease);
         self.finish_in_background(release);
     }
-
-    /// Ends the hold of this process, if there is one: the server has granted the lock to another request of ours, which it
-    /// does only when the last lease has ended there, or is shared with `granted`.
-    fn lose_what_is_held(self: &Arc<Self>, granted: &dyn Kind) {
-        if let Some(hold) = self.current_hold() {
-            if !hold.lease.kind.is_shared_with(granted) {
-                hold.lease.lose(hold.lease.why_missing());
-            }
-            self.notice_loss();
-        }
-        self.send_unsent();
-    }
 }
 
 impl Claim {
@@ -266,7 +254,9 @@ impl Claim {
         let (lease, token) = gate.lease(grant, &request.wanted);
         let by = TakenBy { owner: &request.owner, place: Place::here(), at: request.caller };
         let (entry, unused) = gate.update(|state, effects| {
-            let late = self.is_late(state) || state.is_held_beside(&lease, now);
+            let late = self.is_late(state)
+                || state.is_held_beside(&lease, now)
+                || !state.is_seen(&*request.wanted.side, Some(self.ask));
             let current = self.close(state);
             if late {
                 return (None, Some(state.release(&lease, now)));
@@ -344,13 +334,16 @@ impl Claim {
 
     /// Joins the waiters, at the place of its arrival, unless the client was shut down meanwhile, or drained if it is
     /// patient. The driver takes over a request that stands in a server's queue, or keeps others out.
-    pub(crate) fn join(&self, request: &Request, attempt: Attempt) -> Result<Waiting, Error> {
+    pub(crate) fn join(
+        &self,
+        request: &Request,
+        attempt: Attempt,
+        refusal: Option<Refusal>,
+    ) -> Result<Waiting, Error> {
         let wanted = self.wanted.clone();
         let seeker = Seeker::of(wanted.terms, self.arrival);
-        let mut begun = None;
-        if attempt.may_be_queued() {
-            begun = Some(Box::new(Begun { attempt, seeker, wanted }));
-        }
+        let is_of_use = attempt.may_be_queued();
+        let mut begun = is_of_use.then(|| Box::new(Begun { attempt, seeker, wanted, refusal }));
         let now = self.gate.engine.clock.now();
         let most = if request.patient { Service::Open } else { Service::Draining };
         self.gate.update(|state, effects| {

@@ -247,7 +247,9 @@ impl<L: Mail> Machine<L> {
         let watches = |(seeker, standing): (&Seeker, &Standing<L>)| {
             standing.place.watches_channel().then_some(*seeker)
         };
-        let watching: Vec<Seeker> = self.requests.iter().filter_map(watches).collect();
+        // No further than to the last of them: mostly the first in the queue is the only one.
+        let watching = self.requests.iter().filter_map(watches).take(self.watching);
+        let watching: Vec<Seeker> = watching.collect();
         for seeker in watching {
             self.set(seeker, |standing| {
                 standing.heard = standing.asking;

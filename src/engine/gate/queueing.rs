@@ -60,7 +60,7 @@ impl Queueing {
             self.machine.stand_back(self.now());
         }
         if let Some(begun) = situation.begun.take() {
-            self.take_over(*begun, situation.refusal.as_ref());
+            self.take_over(*begun);
         }
         // While a lease passes from one to the next here, the next ordinary waiter is likely soon.
         if situation.ordinary.is_some() || !situation.passes_on {
@@ -97,14 +97,14 @@ impl Queueing {
     }
 
     /// Takes over from a caller of this process that asked before there was a driver.
-    fn take_over(&mut self, begun: Begun, refusal: Option<&Refusal>) {
-        let Begun { mut attempt, seeker, wanted } = begun;
+    fn take_over(&mut self, begun: Begun) {
+        let Begun { mut attempt, seeker, wanted, refusal } = begun;
         let Some(inbox) = self.inbox.as_ref().filter(|_| attempt.queued_at() == self.at) else {
             return;
         };
         attempt.deliver_to(inbox);
         let answer = match refusal {
-            Some(refusal) => self.refused(refusal, &attempt),
+            Some(refusal) => self.refused(&refusal, &attempt),
             None => Answer::Failed { pause: self.gate.failure_pause(0) },
         };
         let begun = self.machine.begun(seeker, wanted.form(), answer, self.now());

@@ -1,4 +1,4 @@
-//! A lease that takes the place of another one: the downgrade of a writer to a reader.
+//! A lease that takes the place of another one: at the downgrade of a writer to a reader, and if the other one was lost.
 
 use std::sync::Arc;
 
@@ -98,6 +98,18 @@ impl Gate {
         hold.tell_released(HoldEnd::Released, self.engine.clock.now());
         let replaced = Replaced { gate: self.clone(), lease: hold.lease.clone() };
         Ok(Some((claim, replaced)))
+    }
+
+    /// Ends the hold of this process, if there is one: the server has granted the lock to another request of ours, which it
+    /// does only when the last lease has ended there, or is shared with `granted`.
+    pub(super) fn lose_what_is_held(self: &Arc<Self>, granted: &dyn Kind) {
+        if let Some(hold) = self.current_hold() {
+            if !hold.lease.kind.is_shared_with(granted) {
+                hold.lease.lose(hold.lease.why_missing());
+            }
+            self.notice_loss();
+        }
+        self.send_unsent();
     }
 }
 

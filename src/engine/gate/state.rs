@@ -97,6 +97,8 @@ pub(super) struct Begun {
     pub(super) attempt: Attempt,
     pub(super) seeker: Seeker,
     pub(super) wanted: Wanted,
+    /// What the servers answered. Others may have asked since.
+    pub(super) refusal: Option<Refusal>,
 }
 
 /// The servers gave no usable answer.

@@ -46,7 +46,8 @@ fn begun(gate: &Arc<Gate>) -> Box<Begun> {
     let side: Arc<dyn Kind> = Arc::new(Plain::new(Sharing::Alone, 0));
     let terms = Terms::of(LeaseTerms::Watched(Duration::from_secs(30)));
     let attempt = gate.quorum.attempt(&side, LeaseId("a:1".into()), terms.ttl(), 1, false);
-    Box::new(Begun { attempt, seeker: Seeker::Ordinary, wanted: Wanted { side, terms } })
+    let wanted = Wanted { side, terms };
+    Box::new(Begun { attempt, seeker: Seeker::Ordinary, wanted, refusal: None })
 }
 
 #[tokio::test]

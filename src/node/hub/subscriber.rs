@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{mpsc, watch};
+use tokio::task::coop::unconstrained;
 
 use super::{Listener, Order, Shared};
 use crate::clock::Timestamp;
@@ -266,6 +267,8 @@ impl Subscriber {
     fn await_answer(&self, answer: impl Future<Output = Answer> + Send + 'static) {
         let clock = self.shared.endpoint.clock.clone();
         let until = clock.now().plus(self.shared.endpoint.response_timeout);
+        // Otherwise tokio puts off the 129th of a turn before it is sent, and begins again with the last of them.
+        let answer = unconstrained(answer);
         self.pending.push(Box::pin(async move {
             clock.until(until, answer).await.unwrap_or(Answer::Broken)
         }));

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::{Client, Guard};
+use leasehold::{Client, Error, Guard};
 
 use super::builder;
 use crate::{
@@ -47,12 +47,7 @@ async fn beside_a_dead_shard_the_others_are_asked_a_few_times_a_second_and_not_g
     }
     let connections: Vec<u64> =
         clients.iter().map(|client| client.stats().connections_made).collect();
-    cluster.master(2).kill();
-    cluster.replica(2).kill();
-    for shard in 0..2 {
-        let down = async || says(cluster.master(shard), "cluster_state:fail").await;
-        eventually(LIMIT, "the cluster is down", down).await;
-    }
+    take_down(&cluster).await;
     let (mut before, since) = ([0; 2], Instant::now());
     for (shard, before) in before.iter_mut().enumerate() {
         *before = cluster.master(shard).requests(&OF_OTHERS).await;
@@ -71,11 +66,78 @@ async fn beside_a_dead_shard_the_others_are_asked_a_few_times_a_second_and_not_g
     }
     let waiting = tokio::spawn(clients[0].mutex(cluster.name_on(0, "waits")).lock());
     drop(guards);
-    cluster.master(2).restart().await;
-    cluster.replica(2).restart().await;
+    bring_back(&cluster).await;
     let guard = soon("the cluster is in order", waiting).await.expect("no panic").expect("free");
     soon("unlocking", guard.unlock()).await.expect("held");
     for client in &clients {
         eventually(LIMIT, "all is released", async || client.stats().releases_pending == 0).await;
     }
+}
+
+/// Kills the third shard, and waits until the others refuse every call.
+async fn take_down(cluster: &Cluster) {
+    cluster.master(2).kill();
+    cluster.replica(2).kill();
+    for shard in 0..2 {
+        let down = async || says(cluster.master(shard), "cluster_state:fail").await;
+        eventually(LIMIT, "the cluster is down", down).await;
+    }
+}
+
+async fn bring_back(cluster: &Cluster) {
+    cluster.master(2).restart().await;
+    cluster.replica(2).restart().await;
+}
+
+/// A refused release frees nothing. The next one finds that somebody else did.
+#[tokio::test]
+async fn an_unlock_that_is_refused_at_first_still_tells_of_a_loss() {
+    let cluster = Cluster::start().await;
+    let builder = builder(&cluster).ttl(3 * LIMIT).response_timeout(LIMIT);
+    let client = builder.connect().await.expect("accepted");
+    let name = cluster.name_on(0, "gone");
+    let guard = soon("the lock", client.mutex(&name).lock()).await.expect("free");
+    take_down(&cluster).await;
+    let server = cluster.master(0);
+    let asks = async || {
+        let before = server.requests(&OF_OTHERS).await;
+        let has_asked = async || server.requests(&OF_OTHERS).await > before;
+        eventually(LIMIT, "one more request is refused", has_asked).await;
+    };
+    // It knows then that the server refuses everything.
+    let refused = tokio::spawn(client.mutex(cluster.name_on(0, "refused")).lock());
+    asks().await;
+    let unlocking = tokio::spawn(guard.unlock());
+    eventually(LIMIT, "it is owed", async || client.stats().releases_pending == 1).await;
+    asks().await;
+    // As a forced unlock does.
+    server.command(&["FLUSHALL"]).await;
+    bring_back(&cluster).await;
+    let unlocked = soon("unlocking", unlocking).await.expect("no panic");
+    drop(soon("the other lock", refused).await.expect("no panic").expect("free"));
+    assert!(matches!(unlocked, Err(Error::Lost { .. })), "{unlocked:?}");
+}
+
+/// What the servers have noted of their grace can be read only once the cluster is in order.
+#[tokio::test]
+async fn a_client_that_comes_while_the_cluster_is_down_waits_no_grace() {
+    let cluster = Cluster::start().await;
+    let grace = Duration::from_secs(7);
+    let connecting = || {
+        let builder = Client::builder().cluster(cluster.urls()).ttl(grace / 2);
+        builder.restart_quarantine(grace).connect_timeout(LIMIT).connect()
+    };
+    let client = connecting().await.expect("accepted");
+    // The servers have just started, so this waits for a while.
+    let name = cluster.name_on(0, "n");
+    drop(soon("the lock", client.mutex(&name).lock()).await.expect("free"));
+    take_down(&cluster).await;
+    let connecting = tokio::spawn(connecting());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    bring_back(&cluster).await;
+    let newcomer = soon("connecting", connecting).await.expect("no panic").expect("accepted");
+    let since = Instant::now();
+    let guard = soon("the lock", newcomer.mutex(&name).lock()).await.expect("free");
+    assert!(since.elapsed() < grace / 2, "it waited for {:?}", since.elapsed());
+    soon("unlocking", guard.unlock()).await.expect("held");
 }

@@ -33,6 +33,31 @@ async fn locks_are_held_freed_and_taken_while_their_slots_move() {
     }
 }
 
+/// Neither the server that the slot leaves nor the one to which it comes takes just any key of it, but both can tell what their
+/// replicas have.
+#[tokio::test]
+async fn a_lock_that_a_replica_must_have_is_kept_while_its_slot_moves() {
+    let cluster = Cluster::start().await;
+    let (source, target) = (cluster.master(0), cluster.master(1));
+    let client = builder(&cluster).ttl(TTL).synced(1).connect().await.expect("connected");
+    let name = cluster.name_on(0, "synced");
+    let slot = slot_of(&name);
+    let guard = soon("the lock", client.mutex(&name).lock()).await.expect("free");
+    let is_kept = async |stage: &str| {
+        tokio::time::sleep(2 * TTL).await;
+        assert!(guard.is_held(), "{stage}");
+    };
+    cluster.open(slot, source, target).await;
+    is_kept("before it moves").await;
+    cluster.migrate(&[&name], source, target).await;
+    is_kept("when it has moved").await;
+    cluster.migrate_all(slot, source, target).await;
+    cluster.close(slot, source, target).await;
+    is_kept("at the new owner").await;
+    soon("unlocking", guard.unlock()).await.expect("held");
+    is_idle(&client).await;
+}
+
 /// Waits until the client that goes has no connection to this server any more.
 async fn is_left(server: &Server) {
     let is_gone = async || {

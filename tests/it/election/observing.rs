@@ -280,6 +280,27 @@ async fn servers_that_are_away_at_the_timeout_do_not_say_that_nothing_has_change
     assert!(took < server.widened(slowness * 2000 * MS), "{took:?}");
 }
 
+/// What a call met that ended by its timeout is no part of the outage that a later one meets.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_call_has_its_own_patience() {
+    const PATIENCE: Duration = Duration::from_secs(3);
+    let (server, proxy) = setup_with_proxy().await;
+    let builder = Client::builder().nodes([proxy.url()]).unavailable_after(PATIENCE);
+    let client = builder.response_timeout(200 * MS).connect().await.expect("connected");
+    let mut observer = client.election("scheduler").observe();
+    assert_eq!(observer.changed().await.expect("an answer"), None);
+    proxy.refuse(true);
+    proxy.cut();
+    let change = soon("it is told", observer.changed_with_timeout(400 * MS)).await;
+    assert!(matches!(change, Err(Error::Unavailable { .. })), "{change:?}");
+    tokio::time::sleep(PATIENCE).await;
+    let began_at = Instant::now();
+    let change = soon("it is told", observer.changed()).await;
+    assert!(matches!(change, Err(Error::Unavailable { .. })), "{change:?}");
+    assert!(began_at.elapsed() >= PATIENCE, "{:?}", began_at.elapsed());
+    drop(server);
+}
+
 /// Each outage has its own time, however long ago the one before was.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn short_outages_do_not_add_up() {

@@ -1,6 +1,6 @@
 //! The same for threads.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use leasehold::{
     Error,
@@ -10,7 +10,7 @@ use tokio::runtime::Runtime;
 
 use super::{LIMIT, MS};
 use crate::checks::exists;
-use crate::support::{Server, eventually, waiting};
+use crate::support::{Proxy, Server, eventually, waiting};
 
 /// A server, and the runtime that the test uses to look at it.
 fn server() -> (Runtime, Server) {
@@ -97,6 +97,26 @@ fn locks_of_two_clients_outlive_their_clients() {
     assert!(runtime.block_on(exists(&here, "a")) && runtime.block_on(exists(&there, "b")));
     guard.unlock().expect("held");
     assert!(!runtime.block_on(exists(&here, "a")) && !runtime.block_on(exists(&there, "b")));
+}
+
+/// The server of one of them is silent: the drop of another guard of the other client still waits for its release.
+#[test]
+fn a_silent_server_says_nothing_about_the_client_of_another_one() {
+    const ROUND_TRIP: Duration = Duration::from_millis(120);
+    let ((runtime, near), (_, far)) = (server(), server());
+    let [here, there] = [near.port(), far.port()].map(|port| runtime.block_on(Proxy::start(port)));
+    let connect = |proxy: &Proxy| blocking::Client::connect(&proxy.url()).expect("connected");
+    let [one, two] = [connect(&here), connect(&there)];
+    let alone = one.mutex("c").lock().expect("free");
+    let both = MultiLock::of([one.mutex("a"), two.mutex("b")]).lock().expect("free");
+    there.hold_replies();
+    drop(both);
+    here.delay_replies(ROUND_TRIP);
+    let began_at = Instant::now();
+    drop(alone);
+    let took = began_at.elapsed();
+    assert!(took >= ROUND_TRIP, "{took:?}");
+    there.release_replies();
 }
 
 #[test]

@@ -35,6 +35,23 @@ async fn only_those_before_the_one_that_is_waited_for_are_held() {
     nothing_left(&server, &client).await;
 }
 
+/// It has no limit, so it was not too short for an answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wait_without_a_limit_never_ends_as_too_short() {
+    let (server, [other, _]) = setup().await;
+    let builder = Client::builder().nodes([server.url()]).response_timeout(9000 * MS);
+    let client = builder.unavailable_after(1000 * MS).connect().await.expect("connected");
+    let held = other.mutex("b").lock().await.expect("free");
+    let waits = tokio::spawn(client.multi_lock(["a", "b"]).lock());
+    is_waited_for(&server, "b").await;
+    server.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]).await;
+    let error = soon("it ends", waits).await.expect("no panic").expect_err("no writes");
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    server.command(&["CONFIG", "SET", "min-replicas-to-write", "0"]).await;
+    held.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
 /// Another library shares no order with us: its client may wait for what comes before the lock that it has.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn behind_a_client_of_another_library_nothing_is_held() {

@@ -159,6 +159,42 @@ async fn so_has_a_reader_that_asked_before_the_lease_was_in_use() {
     nothing_left(&server, &a).await;
 }
 
+/// The same, but the one who asks meanwhile asks by itself.
+#[tokio::test]
+async fn so_has_a_reader_that_tries_before_the_lease_was_in_use() {
+    let (server, proxy) = setup_with_proxy().await;
+    let builder = Client::builder().nodes([proxy.url()]).handoff_window(Duration::ZERO);
+    let (a, b) = (builder.connect().await.expect("connected"), connect(&server).await);
+    let (lock, other) = (a.rw_lock("n"), b.rw_lock("n"));
+    // The server knows the script then, so one request is enough.
+    lock.read().await.expect("free").unlock().await.expect("held");
+    let mut first = Box::pin(lock.read());
+    assert!(poll!(first.as_mut()).is_pending(), "it asks");
+    let reads = async || !other.status().await.expect("answered").readers.is_empty();
+    eventually(LIMIT, "it is granted", reads).await;
+    lock.status().await.expect("the answer before this one is there, too");
+    assert!(other.force_unlock().await.expect("answered"));
+    other.write().await.expect("free").unlock().await.expect("held");
+    // Nobody has polled the first for so long that others may ask.
+    tokio::time::sleep(400 * MS).await;
+    proxy.hold_replies();
+    let next = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.try_read().await }
+    });
+    eventually(LIMIT, "the next one is granted", reads).await;
+    let removed = soon("the first", first).await.expect("it was free");
+    proxy.release_replies();
+    let reading = soon("the next one", next).await.expect("no panic").expect("answered");
+    let reading = reading.expect("nobody writes");
+    assert_ne!(reading.holder(), removed.holder(), "it has a lease of its own");
+    assert!(reading.token() > removed.token(), "one wrote in between");
+    assert!(!removed.is_held(), "it is known by now");
+    assert!(other.try_write().await.expect("answered").is_none(), "one reads");
+    drop((reading, removed));
+    nothing_left(&server, &a).await;
+}
+
 /// What is asked about a lease in use makes it neither shorter nor longer, if nothing renews it.
 #[tokio::test]
 async fn a_fixed_lease_that_others_join_by_asking_is_as_long_as_before() {

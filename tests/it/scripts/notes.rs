@@ -122,6 +122,17 @@ async fn a_note_is_written_read_made_again_and_forgotten() {
     assert_eq!(notes.bench.ask(&format!("EXISTS {NOTES}")).await, "0");
 }
 
+/// Clients that have many notes make each of them less often, for longer.
+#[tokio::test]
+async fn a_short_note_does_not_shorten_the_life_of_those_beside_it() {
+    let mut notes = Notes::beside(&["a"]).await;
+    assert_eq!(notes.run(&note("a", "p1", "1", "lasts")).await, "1");
+    assert_eq!(notes.run(&note_for("a", "p2", "1", "5000", "is short")).await, "1");
+    assert!(notes.left_ms().await > TTL_MS / 2);
+    assert_eq!(notes.run(&note_for("a", "p2", "2", "60000", "is long")).await, "1");
+    assert!(notes.left_ms().await > TTL_MS, "now that one lasts longest");
+}
+
 /// It is sent again if its answer did not come.
 #[tokio::test]
 async fn a_beat_that_comes_twice_lasts_longer_and_one_that_comes_late_changes_nothing() {
@@ -249,8 +260,8 @@ async fn other_types_of_keys_are_errors_and_stay_as_they_are() {
 async fn notes_that_cannot_be_given_an_end_do_not_stay() {
     let mut notes = Notes::beside(&["a"]).await;
     let call = note("a", "p1", "1", "says");
-    let all =
-        ["~*", "+eval", "+hexists", "+hget", "+hset", "+hdel", "+hrandfield", "+time", "+del"];
+    let all = "~* +eval +hexists +hget +hset +hdel +hrandfield +time +pttl +del".split(' ');
+    let all: Vec<&str> = all.collect();
     assert_eq!(answer(notes.bench.run_as(&all, &call).await), "NOPERM");
     assert_eq!(notes.bench.ask(&format!("EXISTS {NOTES}")).await, "0");
     assert!(notes.bench.run_as(&["~orders", "+@all"], &call).await.is_err(), "no right to the key");

@@ -158,7 +158,7 @@ async fn who_stands_in_no_queue_leaves_the_driver_the_request_that_does() {
     let begun = |id: &str| {
         let attempt = quorum.attempt(&side, LeaseId(id.into()), 30_000 * MS, 1, true);
         let wanted = Wanted { side: side.clone(), terms };
-        Some(Box::new(Begun { attempt, seeker: Seeker::Ordinary, wanted }))
+        Some(Box::new(Begun { attempt, seeker: Seeker::Ordinary, wanted, refusal: None }))
     };
     let id = |begun: &Option<Box<Begun>>| begun.as_ref().map(|begun| begun.attempt.id().clone());
     let mut state = State::default();
