@@ -1,6 +1,6 @@
 //! Beside a client of another library: its holders are taken note of, so that both sides get their turns.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::poll;
 use leasehold::{Client, Error, Guard, Mutex};
@@ -10,6 +10,9 @@ use crate::{
     checks::{LIMIT, nothing_left, setup, soon},
     support::{Server, eventually, subscribers, waiting},
 };
+
+/// Who stands behind others asks again after 2 to 4 s.
+const POLL: Duration = Duration::from_secs(2);
 
 /// Begins to wait, as the one in that place of the queue.
 async fn behind(client: &Client, lock: &Mutex, place: usize) -> JoinHandle<Result<Guard, Error>> {
@@ -83,9 +86,11 @@ async fn the_first_in_the_queue_hears_of_a_foreign_release_although_others_asked
     let second = behind(&client, &lock, 1).await;
     eventually(LIMIT, "it stands behind", async || waiting(&server, "n").await == 2).await;
     tokio::time::sleep(Duration::from_millis(100)).await;
+    let since = Instant::now();
     let first = tokio::spawn(first);
     let listens = async || subscribers(&server, "redisson_lock__channel:{n}").await == 1;
     eventually(LIMIT, "it listens", listens).await;
+    assert!(since.elapsed() < POLL, "not before it asked again: {:?}", since.elapsed());
     server.command(&["DEL", "n"]).await;
     server.command(&["PUBLISH", "redisson_lock__channel:{n}", "0"]).await;
     for waiting in [first, second] {
