@@ -97,8 +97,9 @@ impl<O> Drop for MultiGuard<O> {
             && self.runtimes.iter().all(Runtime::answers)
             && let Ok(answered) = self.runtimes[0].wait(self.guard.give_back_within(PATIENCE))
         {
+            // Several may be of one client, so only a silence is noted.
             let each = self.runtimes.iter().zip(answered);
-            each.for_each(|(runtime, answered)| runtime.answered(answered));
+            each.filter(|(_, in_time)| !in_time).for_each(|(runtime, _)| runtime.answered(false));
         }
     }
 }

@@ -97,7 +97,7 @@ impl ClientBuilder {
     }
 
     /// Sets how long it may take to open a connection, and how long [`connect`](Self::connect) waits for a server that
-    /// is still starting, 1 ms to a day. Default: 5 s.
+    /// is still starting, or for a cluster that is down, 1 ms to a day. Default: 5 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.config.connect_timeout = timeout;
         self

@@ -72,10 +72,10 @@ fn option_problem(rest: &str, known: &[&str]) -> Option<Cow<'static, str>> {
     let mut names = options.split('&').map(|option| option.split_once('='));
     let mut has_password = false;
     let unknown = names.find(|option| {
-        let name = option.map(|(name, _)| name);
+        let name = option.map(|(name, _)| name).filter(|name| known.contains(name));
         // What follows may belong to it, with an `&` that should be `%26`.
         has_password |= name == Some("pass");
-        !name.is_some_and(|name| known.contains(&name))
+        name.is_none()
     })?;
     let is_word = |name: &&str| {
         (1..=24).contains(&name.len())
@@ -182,6 +182,7 @@ mod tests {
             ("unix:///a?db=1&user=u&x_y=&pass=p", "its option `x_y`"),
             ("unix:///a?pass=Tr0ub&4dor=3", PASSWORD),
             ("unix:///a?db=1&pass=p&user=u&x_y=", PASSWORD),
+            ("redis://localhost?pass=p", "its option `pass`"),
             ("redis://localhost/?canary", "what follows the `?`"),
             ("redis://localhost/?", "what follows the `?`"),
             ("redis://localhost/?can/ary=1", "what follows the `?`"),

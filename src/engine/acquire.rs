@@ -210,7 +210,7 @@ async fn ask_or_join(claim: Claim, request: &Request) -> Result<Asked, Error> {
         Ok(Outcome::Granted(grant)) => claim.granted_in_service(grant, request).map(Asked::Granted),
         Ok(Outcome::Refused(refusal, _)) => {
             gate.quorum.open_mailbox();
-            let joined = join(attempt, Some(refusal.clone()))?;
+            let joined = join(attempt, Some(&refusal))?;
             claim.refused(refusal.clone());
             let side = &*request.wanted.side;
             let in_vain = || refusal.into_timeout(side, waited(engine, request));

@@ -181,11 +181,13 @@ impl Surveyor {
             });
             match map {
                 Ok(view) => {
+                    // One that says that the cluster is down may be cut off from the others.
+                    let place = if view.is_ok { 0 } else { found.alive.len() };
                     if view.is_ok {
                         self.cluster.serves(&from);
                     }
                     found.views.push(view);
-                    found.alive.push(from);
+                    found.alive.insert(place, from);
                     limit = limit.min(self.now().plus(FOR_OTHERS));
                 }
                 Err(fault) => found.fault = Some(fault),

@@ -111,7 +111,12 @@ impl Releases {
     ) {
         let mut link = self.shared.link.lock();
         let Link { state, pending } = &mut *link;
-        let (Some(release), Ok(connection)) = (pending.get_mut(&id), state.connection()) else {
+        let Some(release) = pending.get_mut(&id) else { return };
+        let Ok(connection) = state.connection() else {
+            // It is sent again on the next connection.
+            if answer.is_err_and(|fault| !fault.may_have_run()) {
+                release.first = first;
+            }
             return;
         };
         let clock = &self.shared.endpoint.clock;

@@ -162,7 +162,7 @@ fn written(
     (key, which): (Arc<str>, &'static str),
     form: Form,
 ) -> impl Future<Output = Result<u32, Fault>> + Send + use<> {
-    let write = Call { script: &SYNCED, keys: vec![key], args: vec![Arg::Text(which.into())] };
+    let write = Call { script: &SYNCED, keys: vec![key], args: vec![Arg::Word(which)] };
     let write = commands.call(&write, form);
     let mut wait = redis::cmd("WAIT");
     wait.arg(synced.replicas).arg(synced.within.as_millis().max(1) as u64);

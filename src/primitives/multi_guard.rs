@@ -139,7 +139,8 @@ impl MultiGuard {
         failures.into_iter().next().map_or(Ok(()), Err)
     }
 
-    /// Releases all locks, and waits for the confirmations, for at most `limit`. Returns true if all came in time.
+    /// Releases all locks, and waits for the confirmations, for at most `limit`. Returns for each lock whether
+    /// that came in time, in their order.
     pub(crate) async fn give_back_within(&mut self, limit: Duration) -> Vec<bool> {
         join_all(self.guards.iter_mut().map(|guard| guard.give_back_within(limit))).await
     }

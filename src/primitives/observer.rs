@@ -49,7 +49,8 @@ impl Observer {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future loses nothing: the next call returns what is new.
+    /// Dropping the future loses nothing: the next call returns what is new. Only the time for which the servers have been away
+    /// counts anew.
     pub async fn changed(&mut self) -> Result<Option<Leader>, Error> {
         self.changed_with_timeout(Duration::MAX).await
     }

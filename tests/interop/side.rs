@@ -17,7 +17,7 @@ use leasehold_testkit::{
 /// Which lock of a name is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Of {
-    /// The mutex; in Java what the process was started with.
+    /// The mutex; in Java what it was connected with.
     Mutex,
     Read,
     Write,

@@ -338,12 +338,15 @@ impl Claim {
         &self,
         request: &Request,
         attempt: Attempt,
-        refusal: Option<Refusal>,
+        refusal: Option<&Refusal>,
     ) -> Result<Waiting, Error> {
         let wanted = self.wanted.clone();
         let seeker = Seeker::of(wanted.terms, self.arrival);
-        let is_of_use = attempt.may_be_queued();
-        let mut begun = is_of_use.then(|| Box::new(Begun { attempt, seeker, wanted, refusal }));
+        let mut begun = None;
+        if attempt.may_be_queued() {
+            let refusal = refusal.cloned();
+            begun = Some(Box::new(Begun { attempt, seeker, wanted, refusal }));
+        }
         let now = self.gate.engine.clock.now();
         let most = if request.patient { Service::Open } else { Service::Draining };
         self.gate.update(|state, effects| {

@@ -267,7 +267,7 @@ impl Subscriber {
     fn await_answer(&self, answer: impl Future<Output = Answer> + Send + 'static) {
         let clock = self.shared.endpoint.clock.clone();
         let until = clock.now().plus(self.shared.endpoint.response_timeout);
-        // Otherwise tokio puts off the 129th of a turn before it is sent, and begins again with the last of them.
+        // Otherwise tokio makes all behind the 128th of a turn wait, and they would reach the wire in another order.
         let answer = unconstrained(answer);
         self.pending.push(Box::pin(async move {
             clock.until(until, answer).await.unwrap_or(Answer::Broken)

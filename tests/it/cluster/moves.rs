@@ -39,12 +39,13 @@ async fn locks_are_held_freed_and_taken_while_their_slots_move() {
 async fn a_lock_that_a_replica_must_have_is_kept_while_its_slot_moves() {
     let cluster = Cluster::start().await;
     let (source, target) = (cluster.master(0), cluster.master(1));
-    let client = builder(&cluster).ttl(TTL).synced(1).connect().await.expect("connected");
+    let ttl = source.slowness().await * TTL;
+    let client = builder(&cluster).ttl(ttl).synced(1).connect().await.expect("connected");
     let name = cluster.name_on(0, "synced");
     let slot = slot_of(&name);
     let guard = soon("the lock", client.mutex(&name).lock()).await.expect("free");
     let is_kept = async |stage: &str| {
-        tokio::time::sleep(2 * TTL).await;
+        tokio::time::sleep(2 * ttl).await;
         assert!(guard.is_held(), "{stage}");
     };
     cluster.open(slot, source, target).await;

@@ -163,7 +163,10 @@ async fn so_has_a_reader_that_asked_before_the_lease_was_in_use() {
 #[tokio::test]
 async fn so_has_a_reader_that_tries_before_the_lease_was_in_use() {
     let (server, proxy) = setup_with_proxy().await;
-    let builder = Client::builder().nodes([proxy.url()]).handoff_window(Duration::ZERO);
+    let builder = Client::builder()
+        .nodes([proxy.url()])
+        .handoff_window(Duration::ZERO)
+        .response_timeout(LIMIT);
     let (a, b) = (builder.connect().await.expect("connected"), connect(&server).await);
     let (lock, other) = (a.rw_lock("n"), b.rw_lock("n"));
     // The server knows the script then, so one request is enough.

@@ -34,8 +34,12 @@ const KEPT: usize = 4;
 
 impl Process {
     pub(super) fn idle_or_new(version: Version) -> Self {
-        let idle = locked(&IDLE[version as usize]).pop();
-        idle.unwrap_or_else(|| Self::start(version))
+        while let Some(idle) = locked(&IDLE[version as usize]).pop() {
+            if matches!(locked(&idle.child).try_wait(), Ok(None)) {
+                return idle;
+            }
+        }
+        Self::start(version)
     }
 
     fn start(version: Version) -> Self {

@@ -69,7 +69,7 @@ public final class Helper {
                 helper.begin(words);
             }
         }
-        // Whatever waits still: the test that started this process is gone.
+        // Whatever waits still: the tests that started this process are gone.
         Runtime.getRuntime().halt(0);
     }
 
