@@ -111,13 +111,6 @@ impl Connection {
         }))
     }
 
-    /// The client leaves the server: grants that are still to come do not count.
-    pub(super) fn leave(&self) {
-        if let Some(left) = &self.left {
-            left.store(true, Ordering::Release);
-        }
-    }
-
     fn sent(&self, reply: InFlight) -> Sent {
         let Self { generation, run, counts_from, .. } = *self;
         Sent { reply, generation, run, counts_from, epoch: None }

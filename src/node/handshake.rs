@@ -330,9 +330,18 @@ impl Marks {
 
     /// Takes in another mark of the same server.
     fn absorb(&mut self, other: Self) {
+        // One that was made by this very call says nothing.
+        match (self.is_new(), other.is_new()) {
+            (true, false) => self.noted = other.noted,
+            (false, true) => {}
+            _ => self.noted.absorb(&other.noted),
+        }
         self.since_us = self.since_us.min(other.since_us);
         self.now_us = self.now_us.min(other.now_us);
-        self.noted.absorb(&other.noted);
+    }
+
+    fn is_new(&self) -> bool {
+        self.since_us == self.now_us
     }
 }
 

@@ -1,5 +1,8 @@
 //! Whether a node has a connection, and what must be sent on it or on a later one.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
 use super::connection::Connection;
 use super::pending::Pending;
 use crate::error::Fault;
@@ -9,6 +12,8 @@ pub(super) struct Link {
     pub(super) state: LinkState,
     /// Releases that the server has not confirmed for good.
     pub(super) pending: Pending,
+    /// Whether the client has left the server of the last connection, which may be answered still.
+    pub(super) left: Option<Arc<AtomicBool>>,
 }
 
 pub(super) enum LinkState {

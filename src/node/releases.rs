@@ -88,7 +88,7 @@ impl Releases {
     /// Sends a pending release again, in `form` or else in its first one.
     fn send_again(&mut self, id: LeaseId, form: Option<Form>) {
         let mut link = self.shared.link.lock();
-        let Link { state, pending } = &mut *link;
+        let Link { state, pending, .. } = &mut *link;
         if let (Some(release), Ok(connection)) = (pending.get_mut(&id), state.connection()) {
             if self.shared.holds_back().is_some() {
                 drop(link);
@@ -110,7 +110,7 @@ impl Releases {
         first: Option<oneshot::Sender<FirstWord>>,
     ) {
         let mut link = self.shared.link.lock();
-        let Link { state, pending } = &mut *link;
+        let Link { state, pending, .. } = &mut *link;
         let Some(release) = pending.get_mut(&id) else { return };
         let Ok(connection) = state.connection() else {
             // It is sent again on the next connection.

@@ -95,6 +95,7 @@ impl Shared {
             link: Mutex::new(Link {
                 state: LinkState::Down(Fault::Down("not connected yet".into())),
                 pending: Default::default(),
+                left: None,
             }),
             generation: watch::Sender::new(generation),
             abandoned: Notify::new(),
@@ -220,16 +221,17 @@ impl Shared {
         }
     }
 
-    /// Takes the connection out of use since its server is no longer the node's. What it still grants does not count.
-    pub(super) fn leave(&self, why: &str) {
-        let generation = match &self.link.lock().state {
-            LinkState::Up(connection) => {
-                connection.leave();
-                connection.generation
-            }
-            LinkState::Down(_) | LinkState::Ended => return,
-        };
-        self.abandon(generation, why);
+    /// Takes the connection out of use since its server is no longer the node's. What that one still grants does not count, even on
+    /// a connection that was given up before.
+    pub(super) fn leave(&self) {
+        let link = self.link.lock();
+        if let Some(left) = &link.left {
+            left.store(true, Ordering::Release);
+        }
+        let LinkState::Up(connection) = &link.state else { return };
+        let generation = connection.generation;
+        drop(link);
+        self.abandon(generation, ANOTHER);
     }
 
     pub(super) fn note_round_trip(&self, took: Duration) {
@@ -277,3 +279,6 @@ impl Shared {
         self.servers.is_some() || self.quarantine.lock().is_on() || self.endpoint.synced.is_some()
     }
 }
+
+/// Why a server is left.
+pub(super) const ANOTHER: &str = "another server is the master now";

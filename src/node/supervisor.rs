@@ -16,7 +16,7 @@ use super::pending::Sending;
 use super::predecessors::Predecessors;
 use super::quarantine::Run;
 use super::releases::Releases;
-use super::shared::Shared;
+use super::shared::{ANOTHER, Shared};
 use super::target::Target;
 use super::witness::Witness;
 use crate::clock::Timestamp;
@@ -180,7 +180,7 @@ impl Supervisor {
                     shared.abandon(generation, "the server closed the connection");
                 }
                 () = shared.abandoned.notified() => {}
-                () = shared.endpoint.moved() => shared.leave("another server is the master now"),
+                () = shared.endpoint.moved() => shared.leave(),
                 () = self.releases.step() => {}
                 answer = shared.said.unheard() => {
                     let heard = listed.as_ref().map_or(Ok(()), |listed| listed.heard(answer));
@@ -257,12 +257,13 @@ impl Supervisor {
         let target = endpoint.guide.target(&endpoint.clock, until).await?;
         if let Some(before) = endpoint.turn_to(&target) {
             self.has_moved = true;
+            shared.leave();
             events::master_moved(&endpoint.name, &before.address, &target.address);
         }
         tokio::select! {
             biased;
             // A server that hangs must not delay the connection to the one that has replaced it.
-            () = endpoint.moved() => Err(Fault::Down("another server is the master now".into())),
+            () = endpoint.moved() => Err(Fault::Down(ANOTHER.into())),
             connected = self.connect_to(&target, until) => {
                 connected.map_err(|fault| endpoint.guide.refused(&target, fault))
             }
@@ -301,14 +302,13 @@ impl Supervisor {
         witness: Option<Arc<Witness>>,
         listed: Option<Listed>,
     ) -> (Connection, bool) {
-        let made_at = self.shared.endpoint.clock.now();
         let mut quarantine = self.shared.quarantine.lock();
         let is_another = quarantine.meet(run);
         let connection = Connection {
             commands,
             generation: *self.shared.generation.borrow() + 1,
             older_may_run: self.predecessors.may_linger(),
-            made_at,
+            made_at: self.shared.endpoint.clock.now(),
             run: quarantine.run,
             counts_from: quarantine.until,
             past: quarantine.is_on().then(|| Arc::new(run.past.clone())),
@@ -331,13 +331,13 @@ impl Supervisor {
             shared.hub.restart();
         }
         let mut link = shared.link.lock();
-        let now = clock.now();
-        let mut sent = Vec::new();
+        let (now, mut sent) = (clock.now(), Vec::new());
         for (id, release) in &mut link.pending {
             release.renew(now);
             let form = release.form();
             sent.push((id.clone(), release.send(&connection, form)));
         }
+        link.left.clone_from(&connection.left);
         link.state = LinkState::Up(connection);
         drop(link);
         for (id, sending) in sent {

@@ -36,8 +36,7 @@ impl Noted {
         Self(vec![u64::MAX; SLOTS].into())
     }
 
-    /// Takes in one mark's ranges. Of several marks the earliest counts: each was left by somebody who saw the server with
-    /// that slot, which it had ever since.
+    /// Takes in one mark's ranges.
     pub(super) fn read(&mut self, ranges: &[i64]) {
         for range in ranges.chunks_exact(3) {
             let [first, last, since] = [range[0], range[1], range[2]];
@@ -51,10 +50,11 @@ impl Noted {
         }
     }
 
-    /// Takes in what another mark of the same server says.
+    /// Takes in what another mark of the same server says. For each slot the latest counts: what left while a mark was away itself,
+    /// with the slot in which it is, and came back meanwhile, that mark does not know.
     pub(super) fn absorb(&mut self, other: &Self) {
         for (known, since) in self.0.iter_mut().zip(&other.0) {
-            *known = (*known).min(*since);
+            *known = (*known).max(*since);
         }
     }
 
@@ -184,13 +184,18 @@ mod tests {
     }
 
     #[test]
-    fn of_several_marks_the_earliest_counts_for_each_slot() {
-        let mut noted = Noted::nothing();
-        noted.read(&[0, 9, 500, 10, 19, 700]);
-        noted.read(&[5, 14, 600, 16383, 16384, 1, -1, 3, 1, 7]);
-        let since = [0, 5, 9, 10, 14, 15, 20, 16383].map(|slot| noted.since(slot));
+    fn of_several_marks_the_latest_counts_for_each_slot() {
+        let marks =
+            [&[0, 9, 500, 10, 19, 700][..], &[0, 4, 500, 5, 19, 600, 16383, 16384, 1, -1, 3]];
+        let [mut noted, other] = marks.map(|ranges| {
+            let mut noted = Noted::nothing();
+            noted.read(ranges);
+            noted
+        });
+        noted.absorb(&other);
+        let since = [0, 4, 5, 9, 10, 19, 20, 16383].map(|slot| noted.since(slot));
         let [a, b, c] = [500, 600, 700].map(Some);
-        assert_eq!(since, [a, a, a, b, b, c, None, None]);
+        assert_eq!(since, [a, a, b, b, c, c, None, None]);
     }
 
     #[test]

@@ -321,6 +321,32 @@ async fn a_slot_that_a_redirect_led_away_has_a_grace_when_it_comes_back() {
     guard.unlock().await.expect("held");
 }
 
+/// One of the master's marks was in that slot, and knows nothing of what happened while it was away.
+#[tokio::test]
+async fn a_slot_that_comes_back_with_a_mark_in_it_has_a_grace() {
+    // The second in which the third master of three has a mark; the others have three that they prefer.
+    const SLOT: u16 = 14336;
+    let cluster = Cluster::start().await;
+    let [old, new] = [cluster.master(2), cluster.master(0)];
+    let masters = [new, cluster.master(1), old];
+    let client = connect(&cluster).await;
+    let name = (0..).map(|n| format!("n{n}")).find(|name| slot_of(name) == SLOT).expect("one is");
+    let beside = format!("{{{name}}}");
+    let use_once = async || {
+        let guard = soon("a lock", client.mutex(&beside).lock()).await.expect("free");
+        guard.unlock().await.expect("held");
+    };
+    use_once().await;
+    cluster.move_slot(SLOT, old, new).await;
+    cluster.settled(&masters).await;
+    // The client looks at the map meanwhile, and notes what has changed.
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    use_once().await;
+    cluster.move_slot(SLOT, new, old).await;
+    cluster.settled(&masters).await;
+    does_not_count(&connect(&cluster).await, &beside).await;
+}
+
 /// The other nodes still say that it has the slot. Whoever waits asks it again and again, with pauses, and renews nothing by that.
 #[tokio::test]
 async fn a_wait_in_a_slot_that_its_node_does_not_have_asks_seldom() {

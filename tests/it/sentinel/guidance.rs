@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leasehold::{Client, ClientBuilder, Guard, LossReason};
+use leasehold::{Client, ClientBuilder, Guard, LossReason, NodeState};
 use tokio::net::TcpListener;
 
 use crate::{
@@ -204,6 +204,37 @@ async fn who_comes_back_to_a_server_kills_what_it_left_there() {
     }
     let stats = client.stats();
     assert_eq!(stats.releases_pending, 0, "{stats:?}");
+}
+
+/// The connection was given up for its silence before the Sentinel named the new master.
+#[tokio::test]
+async fn nor_does_one_on_a_connection_that_was_given_up_before() {
+    const PATIENCE: Duration = Duration::from_secs(6);
+    let [old, new] = servers().await;
+    let proxy = Proxy::start(old.port()).await;
+    let sentinel = Pretender::start(proxy.port(), Some(3)).await;
+    let builder = builder([&sentinel]).response_timeout(PATIENCE);
+    let client = builder.connect().await.expect("connected");
+    hold(&client, "n").await.unlock().await.expect("held");
+    eventually(LIMIT, "it listens", async || sentinel.subscriptions() > 0).await;
+    proxy.hold_replies();
+    let looking = tokio::spawn({
+        let lock = client.mutex("other");
+        async move { lock.is_locked().await }
+    });
+    tokio::time::sleep(PATIENCE / 2).await;
+    let asking = tokio::spawn(client.mutex("n").lock());
+    eventually(LIMIT, "the old master has granted it", async || exists(&old, "n").await).await;
+    proxy.refuse(true);
+    let is_down = async || client.nodes()[0].state != NodeState::Up;
+    eventually(LIMIT, "the connection is given up", is_down).await;
+    sentinel.reports(proxy.port(), new.port());
+    goes_to(&client, &new).await;
+    proxy.release_replies();
+    let guard = soon("the lock", asking).await.expect("no panic").expect("free on the new master");
+    assert!(guard.is_held() && exists(&new, "n").await);
+    guard.unlock().await.expect("held");
+    drop(soon("looking", looking).await.expect("no panic"));
 }
 
 #[tokio::test]
