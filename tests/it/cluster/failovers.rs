@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use leasehold::{Client, NodeState};
+use leasehold::{Client, Error, NodeState};
 
 use super::is_idle;
 use crate::checks::{exists, lock_keys, soon};
@@ -96,7 +96,9 @@ async fn killed(cluster: &Cluster, client: &Client) {
     }
     guards.extend(guard);
     for guard in guards {
-        soon("unlocking", guard.unlock()).await.expect("held");
+        let unlocked = soon("unlocking", guard.unlock()).await;
+        // On a busy machine the cluster may be down once more. Then it is released later: the client is idle in the end.
+        assert!(matches!(unlocked, Ok(()) | Err(Error::Unavailable { .. })), "{unlocked:?}");
     }
     eventually(LIMIT, "it is given back", async || !is_there().await).await;
     cluster.master(0).restart().await;
