@@ -137,7 +137,7 @@ impl Witness {
     fn wait(&self, name: &str) -> impl Future<Output = Result<u32, Fault>> + Send + use<> {
         let (commands, synced, name) = (self.commands.clone(), self.synced, Arc::from(name));
         // The key is in the lock's slot, and gone at once.
-        let first = written(&commands, synced, (key::witness_key(&name), ""), Form::WHOLE);
+        let first = written(&commands, synced, key::witness_key(&name), "", Form::WHOLE);
         async move {
             match first.await {
                 // The slot is being moved: the server that it leaves takes no new key there, and the other one nothing that is not
@@ -146,7 +146,7 @@ impl Witness {
                 replicas => return replicas,
             }
             let form = Form { asking: true, ..Form::WHOLE };
-            match written(&commands, synced, (name, "own"), form).await {
+            match written(&commands, synced, name, "own", form).await {
                 // It has just moved, and with it what the call wrote.
                 Err(fault) if fault.is_elsewhere() => Ok(0),
                 replicas => replicas,
@@ -159,7 +159,8 @@ impl Witness {
 fn written(
     commands: &Commands,
     synced: Synced,
-    (key, which): (Arc<str>, &'static str),
+    key: Arc<str>,
+    which: &'static str,
     form: Form,
 ) -> impl Future<Output = Result<u32, Fault>> + Send + use<> {
     let write = Call { script: &SYNCED, keys: vec![key], args: vec![Arg::Word(which)] };

@@ -20,8 +20,6 @@ pub struct Observer {
     shown: Option<Option<Leader>>,
     /// The newest that was shown.
     newest: (u64, u64),
-    /// Since when no server has given a usable answer.
-    unanswered_since: Option<Timestamp>,
 }
 
 impl Observer {
@@ -31,7 +29,7 @@ impl Observer {
             pulpit.channel().clone(),
             pulpit.handle.clock().clone(),
         );
-        Self { pulpit, watch, shown: None, newest: (0, 0), unanswered_since: None }
+        Self { pulpit, watch, shown: None, newest: (0, 0) }
     }
 
     /// Waits for the next change (another leader, no leader, or a new value), and returns the leader. The first call returns
@@ -94,8 +92,6 @@ impl Observer {
     async fn next_change_within(&mut self, timeout: Duration) -> Result<Option<Leader>, Error> {
         let clock = self.pulpit.handle.clock().clone();
         let began_at = clock.now();
-        // What an earlier call met may have passed since.
-        self.unanswered_since = None;
         // Whether the last question was answered.
         let mut answered = false;
         let one_look = timeout.is_zero();
@@ -127,11 +123,13 @@ impl Observer {
         one_look: bool,
         answered: &mut bool,
     ) -> Result<Option<Option<Leader>>, Error> {
+        // Since when no server has given a usable answer. What an earlier call met may have passed since.
+        let mut unanswered_since = None;
         loop {
             match self.pulpit.look().await {
                 Ok((state, lasts)) => {
                     let leader = state.into_leader();
-                    self.unanswered_since = None;
+                    unanswered_since = None;
                     if self.is_news(leader.as_ref()) {
                         self.newest = leader.as_ref().map_or(self.newest, Leader::age);
                         self.shown = Some(leader.clone());
@@ -145,7 +143,12 @@ impl Observer {
                 }
                 Err(error @ Error::Unavailable { .. }) if !one_look => {
                     *answered = false;
-                    self.wait_out(error).await?;
+                    let now = self.pulpit.handle.clock().now();
+                    let since = *unanswered_since.get_or_insert(now);
+                    if now.since(since) >= self.pulpit.handle.config().unavailable_after {
+                        return Err(error);
+                    }
+                    self.watch.may_answer().await;
                 }
                 Err(error) => return Err(error),
             }
@@ -160,18 +163,6 @@ impl Observer {
             Some(leader) if leader.age() < self.newest => false,
             leader => leader != shown.as_ref(),
         }
-    }
-
-    /// Waits before the servers are asked again, unless they have been away for too long.
-    async fn wait_out(&mut self, error: Error) -> Result<(), Error> {
-        let now = self.pulpit.handle.clock().now();
-        let since = *self.unanswered_since.get_or_insert(now);
-        if now.since(since) >= self.pulpit.handle.config().unavailable_after {
-            self.unanswered_since = None;
-            return Err(error);
-        }
-        self.watch.may_answer().await;
-        Ok(())
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures_util::poll;
-use leasehold::{Client, RwLock};
+use leasehold::{Client, ReadGuard, RwLock};
 use redis::Value;
 
 use super::{MS, queued, without_window};
@@ -128,13 +128,16 @@ async fn so_has_a_reader_whose_ask_has_to_be_sent_again() {
     nothing_left(&server, &a).await;
 }
 
-/// The answer to the first was there for a while before anybody looked at it, and the next one asked meanwhile: nothing was in use
-/// then that could be asked about.
-#[tokio::test]
-async fn so_has_a_reader_that_asked_before_the_lease_was_in_use() {
+/// The answer to the first was there for a while before anybody looked at it, and the next one asked meanwhile, after a `pause`:
+/// nothing was in use then that could be asked about.
+async fn asks_before_the_lease_is_in_use<F>(pause: Duration, ask: impl FnOnce(RwLock) -> F)
+where
+    F: Future<Output = ReadGuard> + Send + 'static,
+{
     let (server, proxy) = setup_with_proxy().await;
     let builder = Client::builder().nodes([proxy.url()]).handoff_window(Duration::ZERO);
-    let (a, b) = (builder.connect().await.expect("connected"), connect(&server).await);
+    let client = builder.response_timeout(LIMIT).connect().await;
+    let (a, b) = (client.expect("connected"), connect(&server).await);
     let (lock, other) = (a.rw_lock("n"), b.rw_lock("n"));
     // The server knows the script then, so one request is enough.
     lock.read().await.expect("free").unlock().await.expect("held");
@@ -143,14 +146,15 @@ async fn so_has_a_reader_that_asked_before_the_lease_was_in_use() {
     let reads = async || !other.status().await.expect("answered").readers.is_empty();
     eventually(LIMIT, "it is granted", reads).await;
     lock.status().await.expect("the answer before this one is there, too");
-    proxy.hold_replies();
     assert!(other.force_unlock().await.expect("answered"));
     other.write().await.expect("free").unlock().await.expect("held");
-    let next = tokio::spawn(lock.read());
-    eventually(LIMIT, "the driver asks for the next one", reads).await;
+    tokio::time::sleep(pause).await;
+    proxy.hold_replies();
+    let next = tokio::spawn(ask(lock.clone()));
+    eventually(LIMIT, "the next one is granted", reads).await;
     let removed = soon("the first", first).await.expect("it was free");
     proxy.release_replies();
-    let reading = soon("the next one", next).await.expect("no panic").expect("free");
+    let reading = soon("the next one", next).await.expect("no panic");
     assert_ne!(reading.holder(), removed.holder(), "it has a lease of its own");
     assert!(reading.token() > removed.token(), "one wrote in between");
     assert!(!removed.is_held(), "it is known by now");
@@ -159,43 +163,18 @@ async fn so_has_a_reader_that_asked_before_the_lease_was_in_use() {
     nothing_left(&server, &a).await;
 }
 
-/// The same, but the one who asks meanwhile asks by itself.
+/// The driver asks for it.
+#[tokio::test]
+async fn so_has_a_reader_that_asked_before_the_lease_was_in_use() {
+    let read = async |lock: RwLock| lock.read().await.expect("free");
+    asks_before_the_lease_is_in_use(Duration::ZERO, read).await;
+}
+
+/// It asks by itself, since nobody has polled the first for so long.
 #[tokio::test]
 async fn so_has_a_reader_that_tries_before_the_lease_was_in_use() {
-    let (server, proxy) = setup_with_proxy().await;
-    let builder = Client::builder()
-        .nodes([proxy.url()])
-        .handoff_window(Duration::ZERO)
-        .response_timeout(LIMIT);
-    let (a, b) = (builder.connect().await.expect("connected"), connect(&server).await);
-    let (lock, other) = (a.rw_lock("n"), b.rw_lock("n"));
-    // The server knows the script then, so one request is enough.
-    lock.read().await.expect("free").unlock().await.expect("held");
-    let mut first = Box::pin(lock.read());
-    assert!(poll!(first.as_mut()).is_pending(), "it asks");
-    let reads = async || !other.status().await.expect("answered").readers.is_empty();
-    eventually(LIMIT, "it is granted", reads).await;
-    lock.status().await.expect("the answer before this one is there, too");
-    assert!(other.force_unlock().await.expect("answered"));
-    other.write().await.expect("free").unlock().await.expect("held");
-    // Nobody has polled the first for so long that others may ask.
-    tokio::time::sleep(400 * MS).await;
-    proxy.hold_replies();
-    let next = tokio::spawn({
-        let lock = lock.clone();
-        async move { lock.try_read().await }
-    });
-    eventually(LIMIT, "the next one is granted", reads).await;
-    let removed = soon("the first", first).await.expect("it was free");
-    proxy.release_replies();
-    let reading = soon("the next one", next).await.expect("no panic").expect("answered");
-    let reading = reading.expect("nobody writes");
-    assert_ne!(reading.holder(), removed.holder(), "it has a lease of its own");
-    assert!(reading.token() > removed.token(), "one wrote in between");
-    assert!(!removed.is_held(), "it is known by now");
-    assert!(other.try_write().await.expect("answered").is_none(), "one reads");
-    drop((reading, removed));
-    nothing_left(&server, &a).await;
+    let try_read = async |lock: RwLock| lock.try_read().await.expect("answered").expect("free");
+    asks_before_the_lease_is_in_use(400 * MS, try_read).await;
 }
 
 /// What is asked about a lease in use makes it neither shorter nor longer, if nothing renews it.

@@ -6,8 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leasehold::{Client, ClientBuilder, Guard, LossReason, NodeState};
-use tokio::net::TcpListener;
+use leasehold::{Client, ClientBuilder, Error, Guard, LossReason, NodeState};
+use tokio::{net::TcpListener, task::JoinHandle};
 
 use crate::{
     checks::{LIMIT, exists, no_connection_left, soon},
@@ -206,6 +206,20 @@ async fn who_comes_back_to_a_server_kills_what_it_left_there() {
     assert_eq!(stats.releases_pending, 0, "{stats:?}");
 }
 
+/// The answers of the old master come once the client is at the new one.
+async fn only_the_new_one_grants(
+    client: &Client,
+    new: &Server,
+    proxy: &Proxy,
+    asking: JoinHandle<Result<Guard, Error>>,
+) {
+    goes_to(client, new).await;
+    proxy.release_replies();
+    let guard = soon("the lock", asking).await.expect("no panic").expect("free on the new master");
+    assert!(guard.is_held() && exists(new, "n").await);
+    guard.unlock().await.expect("held");
+}
+
 /// The connection was given up for its silence before the Sentinel named the new master.
 #[tokio::test]
 async fn nor_does_one_on_a_connection_that_was_given_up_before() {
@@ -229,11 +243,7 @@ async fn nor_does_one_on_a_connection_that_was_given_up_before() {
     let is_down = async || client.nodes()[0].state != NodeState::Up;
     eventually(LIMIT, "the connection is given up", is_down).await;
     sentinel.reports(proxy.port(), new.port());
-    goes_to(&client, &new).await;
-    proxy.release_replies();
-    let guard = soon("the lock", asking).await.expect("no panic").expect("free on the new master");
-    assert!(guard.is_held() && exists(&new, "n").await);
-    guard.unlock().await.expect("held");
+    only_the_new_one_grants(&client, &new, &proxy, asking).await;
     drop(soon("looking", looking).await.expect("no panic"));
 }
 
@@ -249,9 +259,5 @@ async fn a_grant_that_the_old_master_answers_later_does_not_count() {
     let asking = tokio::spawn(client.mutex("n").lock());
     eventually(LIMIT, "the old master has granted it", async || exists(&old, "n").await).await;
     sentinel.reports(proxy.port(), new.port());
-    goes_to(&client, &new).await;
-    proxy.release_replies();
-    let guard = soon("the lock", asking).await.expect("no panic").expect("free on the new master");
-    assert!(guard.is_held() && exists(&new, "n").await);
-    guard.unlock().await.expect("held");
+    only_the_new_one_grants(&client, &new, &proxy, asking).await;
 }
