@@ -333,6 +333,21 @@ async fn short_outages_do_not_add_up() {
         observer = Some(observes);
     };
     Outage::cut_off([&proxy]).twice(test).await;
+    // Nor do those that one call meets.
+    let mut observes = observer.take().expect("it was put back");
+    let shown = tokio::spawn(async move { observes.changed().await });
+    let test = async |outage: &Outage<'_>| {
+        outage.begins();
+        // It asks in vain meanwhile: unasked after 4 s at most.
+        tokio::time::sleep(PATIENCE - 500 * MS).await;
+        outage.ends().await;
+        eventually(LIMIT, "the server answers", async || client.is_ready()).await;
+        tokio::time::sleep(1000 * MS).await;
+    };
+    Outage::cut_off([&proxy]).twice(test).await;
+    let leadership = leading(&leaders.election("scheduler")).await;
+    let seen = soon("it is shown", shown).await.expect("no panic").expect("they were short");
+    assert_eq!(seen.map(|seen| seen.term), Some(leadership.term()));
 }
 
 /// Who observes is no candidate: those who wait do not stand back for it.
