@@ -1,6 +1,7 @@
 //! `try`, `wait`, `inspect` and `watch`: they look, and take nothing.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::mem;
 use std::slice;
 use std::time::{Duration, SystemTime};
 
@@ -73,6 +74,8 @@ pub async fn inspect(names: &Names, servers: &Servers) -> Result<u8, Failure> {
 pub async fn watch(names: &Names, servers: &Servers) -> Result<u8, Failure> {
     let client = servers.connect(None).await?;
     let mut seen: HashMap<String, Seen> = HashMap::new();
+    // Locks of which the last look did not count.
+    let mut doubted = HashSet::new();
     let mut looks = Looks::new(&client, names, servers);
     let mut ticks = interval(PERIOD);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -80,22 +83,33 @@ pub async fn watch(names: &Names, servers: &Servers) -> Result<u8, Failure> {
     let code = 'watching: loop {
         let look = async {
             ticks.tick().await;
-            looks.next().await
+            let mut all = Vec::new();
+            for lock in looks.next().await?.unwrap_or_default() {
+                // Without the right to that, the rest is shown.
+                let blocked = client.blocked([&*lock.name]).await.unwrap_or_default();
+                let circles = Graph::of(&[], &blocked).circles();
+                all.push(Seen { lock, blocked, circles });
+            }
+            Ok::<_, Failure>(all)
         };
-        let locks = tokio::select! {
-            locks = look => locks?,
+        let all = tokio::select! {
+            all = look => all?,
             _ = interrupts.recv() => break exit::of_signal(Signal::SIGINT as i32),
         };
-        for lock in locks.unwrap_or_default() {
-            // Without the right to that, the rest is shown.
-            let blocked = client.blocked([&*lock.name]).await.unwrap_or_default();
-            let circles = Graph::of(&[], &blocked).circles();
-            let now = Seen { lock, blocked, circles };
-            let before = seen.get(&*now.lock.name);
+        let doubted_before = mem::take(&mut doubted);
+        for now in all {
+            let name = now.lock.name.to_string();
+            let before = seen.get(&name);
+            // Servers that stop answering within a look tell of nobody who waits. Then the next look fails, or shows them again.
+            let is_doubtful = before.is_some_and(|before| before.saw_waits_that_are_gone(&now));
+            if is_doubtful && !doubted_before.contains(&name) {
+                doubted.insert(name);
+                continue;
+            }
             if before.is_none_or(|before| changed(before, &now)) && !now.show(servers.json) {
                 break 'watching exit::of_signal(Signal::SIGPIPE as i32);
             }
-            seen.insert(now.lock.name.to_string(), now);
+            seen.insert(name, now);
         }
     };
     client.shutdown().await;
@@ -115,6 +129,15 @@ impl Seen {
     /// Returns what its own holders wait for.
     fn waits(&self) -> impl Iterator<Item = &Blocked> {
         self.blocked.iter().filter(|part| part.holds == self.lock.name)
+    }
+
+    fn saw_waits_that_are_gone(&self, now: &Self) -> bool {
+        let noted = |seen: &Self| -> HashSet<_> {
+            // The owner is left out: that of another process equals no other.
+            let key = |part: &Blocked| (part.holds.clone(), part.token, part.waits_for.clone());
+            seen.blocked.iter().map(key).collect()
+        };
+        !noted(self).is_subset(&noted(now))
     }
 
     /// Returns true if it was written.

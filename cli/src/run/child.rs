@@ -7,7 +7,7 @@ use std::future::pending;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal, kill, killpg};
 use nix::unistd::{Pid, getpgid, getpgrp, getppid, tcgetpgrp, tcsetpgrp};
+use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
 use rustix::process::WaitOptions;
 use tokio::time::{Instant, sleep};
@@ -54,6 +55,7 @@ impl Child {
         run: &Run,
         environment: Vec<(&'static str, OsString)>,
         outer_runs: Vec<u32>,
+        in_background: bool,
         json: bool,
     ) -> Result<Self, Failure> {
         let failed = |error: io::Error| match error.kind() {
@@ -82,16 +84,26 @@ impl Child {
             waits_for_terminal: false,
             told_of_terminal: false,
         };
-        // What writes our input or reads our output may want the terminal itself, to ask for a password or as a pager. It keeps it
-        // until the command asks for it.
-        if !is_pipe(io::stdin()) && !is_pipe(io::stdout()) {
+        // What writes our input or reads our output may want the terminal itself, to ask for a password or as a pager, and so may a
+        // script that goes on beside us. It keeps it until the command asks for it.
+        if !in_background && !is_pipe(io::stdin()) && !is_pipe(io::stdout()) {
             child.take_terminal(&[getpgrp()]);
         }
         Ok(child)
     }
 
-    /// Sends a signal: to the command's group if it has one.
+    /// Sends a signal: to the command's group if it has one. What is stopped is told to go on, too, if the signal asks it to end:
+    /// otherwise it would never learn of that.
     pub fn signal(&self, signal: Signal) {
+        self.send(signal);
+        let asks_to_end =
+            matches!(signal, Signal::SIGHUP | Signal::SIGINT | Signal::SIGQUIT | Signal::SIGTERM);
+        if asks_to_end {
+            self.send(Signal::SIGCONT);
+        }
+    }
+
+    fn send(&self, signal: Signal) {
         // It may have ended already.
         let _ = match self.has_group {
             true => killpg(self.pid, signal),
@@ -308,7 +320,9 @@ pub fn find(program: &OsStr) -> Result<PathBuf, Failure> {
     let mut found = None;
     for candidate in candidates {
         let Ok(metadata) = fs::metadata(&candidate) else { continue };
-        if metadata.is_file() && metadata.permissions().mode() & 0o111 != 0 {
+        if metadata.is_file()
+            && accessat(CWD, &candidate, Access::EXEC_OK, AtFlags::EACCESS).is_ok()
+        {
             return Ok(candidate);
         }
         found = found.or(Some(candidate));

@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use leasehold::{Client, Error, Guard, Lost, MultiGuard, MultiLock, Mutex};
 use nix::sys::signal::Signal;
-use tokio::time::{Instant, sleep_until};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use self::child::{Child, Ended};
 use self::held::Held;
@@ -100,7 +101,10 @@ async fn take_and_run(run: Run, servers: &Servers, say: &Say) -> Result<u8, Fail
     let ttl = run.ttl.or(servers.file.ttl).unwrap_or(DEFAULT_TTL);
     signals.hear_suspensions().map_err(exit::no_signals)?;
     let environment = held.environment(&on, client.as_ref(), &guards, &lent, ttl);
-    let child = Child::start(&program, &run, environment, held.outer_runs(), servers.json);
+    // What a script leaves in its background is started like that, and in the script's own process group.
+    let in_background = signals.ignores(Signal::SIGINT);
+    let outer_runs = held.outer_runs();
+    let child = Child::start(&program, &run, environment, outer_runs, in_background, servers.json);
     let ended = match child {
         Ok(child) => {
             let grace = run.grace.min(ttl / 3);
@@ -110,10 +114,7 @@ async fn take_and_run(run: Run, servers: &Servers, say: &Say) -> Result<u8, Fail
         Err(failure) => Err(failure),
     };
     let told = ended.as_ref().ok().and_then(|ended| ended.lost.as_deref());
-    let released = release(guards, say, told).await;
-    if let Some(client) = client {
-        client.shutdown().await;
-    }
+    let released = release(guards, client.as_ref(), say, told, &mut signals).await;
     let ended = ended?;
     Ok(match released {
         _ if ended.lost.is_some() => run.lost_exit_code,
@@ -194,19 +195,55 @@ enum Released {
     Lost,
 }
 
-/// Releases all locks in the reverse order. Of one it is told already that it is lost.
-async fn release(guards: Vec<Guard>, say: &Say, told: Option<&str>) -> Released {
+/// Releases all locks at once, and closes the client. Soon after a signal it waits for the servers no more. Of one lock it is told
+/// already that it is lost.
+async fn release(
+    guards: Vec<Guard>,
+    client: Option<&Client>,
+    say: &Say,
+    told: Option<&str>,
+    signals: &mut Signals,
+) -> Released {
+    let mut left: Vec<String> = guards.iter().map(|guard| guard.name().to_owned()).collect();
+    let mut releases = JoinSet::new();
+    for guard in guards {
+        releases.spawn(async move { (guard.name().to_owned(), guard.unlock().await) });
+    }
+    let mut is_over = pin!(async {
+        signals.next_that_ends().await;
+        sleep(PATIENCE).await;
+    });
     let mut worst = Released::All;
-    for guard in guards.into_iter().rev() {
-        let name = guard.name().to_owned();
-        let Err(error) = guard.unlock().await else { continue };
-        if told != Some(&*name) {
-            say.event(&Event::NotReleased { lock: &name, error: &error });
+    let mut not_released = |name: &str, error: Option<&Error>| {
+        if told != Some(name) {
+            say.event(&Event::NotReleased { lock: name, error });
         }
-        worst = worst.max(if error.is_lost() { Released::Lost } else { Released::Unconfirmed });
+        let is_lost = error.is_some_and(Error::is_lost);
+        worst = worst.max(if is_lost { Released::Lost } else { Released::Unconfirmed });
+    };
+    while !left.is_empty() {
+        let (name, released) = tokio::select! {
+            biased;
+            Some(released) = releases.join_next() => released.expect("no release panics"),
+            () = &mut is_over => break,
+        };
+        left.retain(|other| *other != name);
+        if let Err(error) = released {
+            not_released(&name, Some(&error));
+        }
+    }
+    left.iter().for_each(|name| not_released(name, None));
+    if let Some(client) = client.filter(|_| left.is_empty()) {
+        tokio::select! {
+            () = client.shutdown() => {}
+            () = &mut is_over => {}
+        }
     }
     worst
 }
+
+/// How long servers may still take to confirm releases when a signal comes. It may be one for the command, which has just ended.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A command that runs, and the locks that it runs under.
 struct Watched<'a> {

@@ -34,7 +34,8 @@ pub enum Event<'a> {
     },
     NotReleased {
         lock: &'a str,
-        error: &'a Error,
+        /// `None` if a signal came before the answer.
+        error: Option<&'a Error>,
     },
     NotSuspended,
     WaitsForTerminal,
@@ -80,11 +81,11 @@ impl Event<'_> {
             Self::NoMinHold { lent } => ("no_min_hold", json!({"names": lent})),
             Self::Lost { lock, loss, .. } => ("lost", lost(lock, *loss)),
             // To a program it is a loss as any other.
-            Self::NotReleased { lock, error: Error::Lost { reason, .. } } => {
+            Self::NotReleased { lock, error: Some(Error::Lost { reason, .. }) } => {
                 ("lost", lost(lock, (*reason).into()))
             }
             Self::NotReleased { lock, error } => {
-                ("not_released", json!({"name": lock, "text": error.to_string()}))
+                ("not_released", json!({"name": lock, "text": why(*error)}))
             }
             Self::NotSuspended => ("not_suspended", json!({})),
             Self::WaitsForTerminal => ("waits_for_terminal", json!({})),
@@ -99,6 +100,11 @@ impl Event<'_> {
         rest["event"] = event.into();
         rest
     }
+}
+
+/// Says why a release is not confirmed.
+fn why(error: Option<&Error>) -> String {
+    error.map_or_else(|| "a signal ended the wait for it".to_owned(), Error::to_string)
 }
 
 fn lost(lock: &str, loss: Loss) -> Value {
@@ -132,11 +138,12 @@ impl fmt::Display for Event<'_> {
                 };
                 write!(f, "lost lock {lock:?}: {loss}; {action}, and somebody else may soon hold the lock")
             }
-            Self::NotReleased { lock, error: Error::Lost { reason, .. } } => {
+            Self::NotReleased { lock, error: Some(Error::Lost { reason, .. }) } => {
                 write!(f, "lost lock {lock:?} while the command ran: {reason}")
             }
             Self::NotReleased { lock, error } => {
-                write!(f, "the release of {lock:?} was not confirmed ({error}): the lock ends with its TTL at the latest")
+                let why = why(*error);
+                write!(f, "the release of {lock:?} was not confirmed ({why}): the lock ends with its TTL at the latest")
             }
             Self::NotSuspended => f.write_str("not suspended: the lock would be lost meanwhile"),
             Self::WaitsForTerminal => {

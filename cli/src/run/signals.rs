@@ -36,6 +36,11 @@ impl Signals {
         Ok(signals)
     }
 
+    /// Returns true if this signal was ignored when this program started.
+    pub fn ignores(&self, number: Number) -> bool {
+        self.ignored & (1 << (number as i32 - 1)) != 0
+    }
+
     /// From now on nobody who holds a lock is suspended from the terminal.
     pub fn hear_suspensions(&mut self) -> io::Result<()> {
         self.listen(&[Number::SIGTSTP])
@@ -45,7 +50,7 @@ impl Signals {
         for &number in numbers {
             // Without that one nobody would learn of the command's end.
             let is_needed = number == Number::SIGCHLD;
-            if is_needed || self.ignored & (1 << (number as i32 - 1)) == 0 {
+            if is_needed || !self.ignores(number) {
                 self.listened.push((number, signal(SignalKind::from_raw(number as i32))?));
             }
         }
@@ -56,7 +61,7 @@ impl Signals {
     pub async fn next_that_ends(&mut self) -> Number {
         loop {
             let signal = self.next().await;
-            if !matches!(signal, Number::SIGCHLD | Number::SIGCONT) {
+            if !matches!(signal, Number::SIGCHLD | Number::SIGCONT | Number::SIGTSTP) {
                 return signal;
             }
         }

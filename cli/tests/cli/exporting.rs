@@ -10,13 +10,13 @@ use serde_json::Value;
 use crate::support::{Server, code_of, eventually, kill};
 
 /// `export` on a port of its own, ended on drop.
-struct Export {
+pub struct Export {
     process: Child,
     address: String,
 }
 
 impl Export {
-    fn start(server: &Server, arguments: &[&str]) -> Self {
+    pub fn start(server: &Server, arguments: &[&str]) -> Self {
         let mut process = server.spawn(&[&["export", "--listen", "0"], arguments].concat());
         let mut said = BufReader::new(process.stderr.take().expect("a pipe")).lines();
         let url = said.next().expect("a line").expect("text");
@@ -46,7 +46,7 @@ impl Export {
     }
 
     #[track_caller]
-    fn metric(&self, line: &str) {
+    pub fn metric(&self, line: &str) {
         eventually(line, || self.get("/metrics").1.lines().any(|found| found.starts_with(line)));
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::exporting::Export;
 use crate::support::{Server, code_of, eventually, is_alive, kill};
 
 fn text(output: &Output) -> String {
@@ -32,6 +33,14 @@ fn row(table: &str, lock: &str) -> Vec<String> {
     rows.find(|words| words.first().is_some_and(|it| it == lock)).unwrap_or_else(|| {
         panic!("{lock} is missing: {table}");
     })
+}
+
+/// Waits until `export` counts so many circles that somebody has noted, and so many others.
+fn exports(server: &Server, noted: u32, others: u32) {
+    let export = Export::start(server, &["--every", "0.2"]);
+    for (is_noted, number) in [(true, noted), (false, others)] {
+        export.metric(&format!("leasehold_suspected_deadlocks{{noted=\"{is_noted}\"}} {number}"));
+    }
 }
 
 fn holder(server: &Server, lock: &str) -> String {
@@ -128,6 +137,7 @@ fn two_that_wait_for_each_other_are_found_and_named_and_one_is_freed() {
     ] {
         assert!(drawn.contains(line), "{line} is missing: {drawn}");
     }
+    exports(&server, 0, 1);
     assert_eq!(server.code(&["force", "a", "--holder", &holder(&server, "a")]), 0);
     assert_eq!(code_of(&mut other), 0, "it gets what it waited for");
     assert_eq!(code_of(&mut one), 79, "it is told, and its command has ended");
@@ -200,6 +210,7 @@ fn what_two_programs_have_noted_is_found_and_named_and_one_is_freed() {
         kill(watch.id(), Signal::INT);
         code_of(&mut watch);
     }
+    exports(&server, 1, 0);
     assert_eq!(server.code(&["force", "a", "--holder", &holder(&server, "a")]), 0);
     for transfer in &mut both {
         assert_eq!(code_of(transfer), 0, "it gets what it waited for");

@@ -1,6 +1,7 @@
 //! `try`, `wait`, `inspect`, `watch`, `force`, `doctor`, and the texts for shells.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -249,6 +250,63 @@ fn watch_ends_while_the_server_does_not_answer_and_when_nobody_reads() {
     drop(lines);
     server.hold("a");
     assert_eq!(code_of(&mut unread), 141);
+}
+
+/// Stops the server in the middle of a round of `watch`: it has told who holds the locks, and not yet what the holder of this one,
+/// which is the first, waits for.
+fn stop_within_a_round(server: &Server, lock: &str) {
+    let mut monitor = UnixStream::connect(server.file("socket")).expect("a connection");
+    monitor.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
+    monitor.write_all(b"MONITOR\r\n").expect("it listens");
+    let mut commands = BufReader::new(monitor).lines().map(|line| line.expect("a command"));
+    for key in ["leasehold_token", "leasehold_wait"] {
+        let key = format!("{key}:{{{lock}}}");
+        assert!(commands.any(|command| command.contains(&key)), "{key}");
+    }
+    server.signal(Signal::STOP);
+}
+
+/// Whoever is not told of a note takes nobody for blocked.
+#[test]
+fn an_outage_within_a_round_is_no_change_for_watch_and_control_c_ends_it_at_once() {
+    let server = Server::start();
+    let names: Vec<String> = (0..20).map(|number| format!("n{number}")).collect();
+    // Each holder waits for the next lock, in a circle.
+    for (name, next) in names.iter().zip(names.iter().cycle().skip(1)) {
+        server.hold(name);
+        let note = format!(
+            "9999999999999 1 other:01234567-89ab-4def-8123-456789abcdef 2 3 7 0 0 1 #{next}"
+        );
+        let () = server.command("HSET", &[&format!("leasehold_wait:{{{name}}}"), "note", &note]);
+    }
+    let lines = std::fs::File::create(server.file("lines")).expect("a file");
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    std::fs::write(server.file("settings"), "response_timeout = \"3s\"\n").expect("a file");
+    let options = ["--settings", "settings", "watch"];
+    let mut watch = server.leasehold(&[&options[..], &names[..], &["last"]].concat());
+    let mut watch = watch.stdout(lines).spawn().expect("the program runs");
+    let shows = |what: &str| eventually(what, || server.text("lines").contains(what));
+    shows(" last free");
+    let told = server.text("lines");
+    let of = |text: &str, what: &str| text.matches(what).count();
+    assert_eq!((of(&told, " held by "), of(&told, "a deadlock, ")), (20, 20), "{told}");
+
+    stop_within_a_round(&server, "n0");
+    // Longer than it waits for one answer.
+    std::thread::sleep(Duration::from_millis(3500));
+    server.signal(Signal::CONT);
+    server.hold("last");
+    shows(" last held by ");
+    let later = server.text("lines");
+    assert_eq!(of(&later, " held by "), 21, "{}", later.replacen(&told, "", 1));
+
+    stop_within_a_round(&server, "n0");
+    let began = Instant::now();
+    kill(watch.id(), Signal::INT);
+    assert_eq!(code_of(&mut watch), 130);
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(10), "{took:?}, a second for each lock");
+    assert_eq!(server.text("lines"), later);
 }
 
 /// Waits until so many commands have looked at their lock: each asks by a script, and then rests.

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -113,6 +113,24 @@ fn a_command_that_cannot_run_is_found_out_before_anything_is_locked() {
     assert_eq!(server.code(&["run", "a", "--", "./no/such/command"]), 127);
     std::fs::write(server.file("text"), "no program").expect("a file");
     assert_eq!(server.code(&["run", "a", "--", "./text"]), 126);
+}
+
+/// Root may execute what anybody may, so it tries that as another user.
+#[test]
+fn a_command_that_only_others_may_run_is_found_out_before_anything_is_locked() {
+    let server = Server::start();
+    server.hold("a");
+    let make = "cp \"$0\" leasehold; printf '#!/bin/sh\\n' > script; chmod 755 . leasehold; chmod 610 script";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", make, env!("CARGO_BIN_EXE_leasehold")]).current_dir(&server.directory);
+    assert!(shell.status().expect("a shell").success());
+    let mut run = Command::new(server.file("leasehold"));
+    run.args(["run", "-n", "a", "--", "./script"]).env("REDIS_URL", server.url());
+    if rustix::process::geteuid().is_root() {
+        run.uid(65534).gid(65534);
+    }
+    let code = run.current_dir(&server.directory).status().expect("the program runs").code();
+    assert_eq!(code, Some(126));
 }
 
 /// That is found out by the process that is to become the command.
@@ -517,19 +535,48 @@ fn signals_reach_the_command_and_none_leaves_it_behind() {
     }
 }
 
-#[test]
-fn a_command_that_was_stopped_goes_on_when_run_is_told_to() {
-    let server = Server::start();
-    let script = "echo $$ > pid; while ! test -e go; do sleep 0.02; done";
-    let mut run = server.spawn_shell(&[], script);
+/// Starts `run` with a command that goes on until there is a file `go`, and stops the command. Its script begins with `first`.
+fn stopped(server: &Server, options: &[&str], first: &str) -> Child {
+    let script = format!("{first} echo $$ > pid; while ! test -e go; do sleep 0.02; done");
+    let run = server.spawn_shell(options, &script);
     let pid = server.wait_for_text("pid");
     kill(pid.parse().expect("a pid"), Signal::STOP);
     let stat = format!("/proc/{pid}/stat");
     let is_stopped = || std::fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") T "));
     eventually("it is stopped", is_stopped);
+    run
+}
+
+#[test]
+fn a_command_that_was_stopped_goes_on_when_run_is_told_to() {
+    let server = Server::start();
+    let mut run = stopped(&server, &[], "");
     kill(run.id(), Signal::CONT);
     std::fs::write(server.file("go"), "").expect("a file");
     assert_eq!(code_of(&mut run), 0);
+}
+
+/// As `kill %1` at a prompt, where a command in the background is stopped because it reads from the terminal.
+#[test]
+fn a_command_that_was_stopped_ends_when_run_is_told_to_end() {
+    for (signal, code) in [(Signal::TERM, 143), (Signal::HUP, 129)] {
+        for options in [&["--foreground"][..], &[]] {
+            let server = Server::start();
+            let mut run = stopped(&server, options, "");
+            kill(run.id(), signal);
+            assert_eq!(code_of(&mut run), code, "{options:?}");
+            assert!(!server.is_locked("a"), "{options:?}");
+        }
+    }
+}
+
+#[test]
+fn a_command_that_was_stopped_is_told_to_end_when_its_lock_is_lost() {
+    let server = Server::start();
+    let mut run = stopped(&server, &["--ttl", "15"], "trap 'echo told > told; exit' TERM;");
+    server.release("a");
+    assert_eq!(code_of(&mut run), 79);
+    assert_eq!(server.text("told").trim(), "told", "it was killed without a word");
 }
 
 #[test]
@@ -729,6 +776,40 @@ fn a_release_that_is_not_confirmed_has_an_exit_code_of_its_own() {
     server.wait_for_text("pid");
     server.signal(Signal::STOP);
     std::fs::write(server.file("go"), "").expect("a file");
+    assert_eq!(code_of(&mut run), 80);
+    let event = &events(&run.wait_with_output().expect("it has ended"))[1];
+    assert_eq!((&event["event"], &event["name"]), (&"not_released".into(), &"a".into()), "{event}");
+}
+
+/// Of a server that does not answer, each release would be waited for as long as the settings say.
+#[test]
+fn all_locks_are_released_at_once() {
+    let server = Server::start();
+    let names: Vec<String> = (0..30).map(|number| format!("n{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let script = "echo $$ > pid; while ! test -e go; do sleep 0.02; done";
+    let mut run = server.spawn(&[&["run"], &names[..], &["--", "sh", "-c", script]].concat());
+    server.wait_for_text("pid");
+    server.signal(Signal::STOP);
+    let began = Instant::now();
+    std::fs::write(server.file("go"), "").expect("a file");
+    assert_eq!(code_of(&mut run), 0);
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(15), "{took:?}");
+}
+
+#[test]
+fn a_signal_ends_the_wait_for_the_release() {
+    let server = Server::start();
+    std::fs::write(server.file("settings"), "response_timeout = \"100s\"\n").expect("a file");
+    let script = "echo $$ > pid; while ! test -e go; do sleep 0.02; done";
+    let options = ["--json", "--settings", "settings", "run", "--strict", "--ttl", "300"];
+    let mut run = server.spawn(&[&options[..], &["a", "--", "sh", "-c", script]].concat());
+    let pid = server.wait_for_text("pid");
+    server.signal(Signal::STOP);
+    std::fs::write(server.file("go"), "").expect("a file");
+    eventually("the command ends", || !is_alive(&pid));
+    kill(run.id(), Signal::TERM);
     assert_eq!(code_of(&mut run), 80);
     let event = &events(&run.wait_with_output().expect("it has ended"))[1];
     assert_eq!((&event["event"], &event["name"]), (&"not_released".into(), &"a".into()), "{event}");

@@ -255,6 +255,21 @@ fn the_command_has_the_terminal_though_its_input_is_redirected() {
     }
 }
 
+/// The shell of a script leaves such a `run` in the process group that has the terminal.
+#[test]
+fn a_script_keeps_the_terminal_while_it_has_a_run_in_the_background() {
+    let server = Server::start();
+    let command = run("sh -c 'echo $$ > pid; while ! test -e go; do sleep 0.02; done'");
+    let script = "while ! test -s pid; do sleep 0.02; done; read line; echo got $line; wait";
+    let mut terminal = Terminal::start(&server, &format!("{command} & {script}"));
+    server.wait_for_text("pid");
+    terminal.keys(b"one\n");
+    terminal.wait_for("got one");
+    std::fs::write(server.file("go"), "").expect("a file");
+    assert_eq!(code_of(&mut terminal.shell), 0);
+    assert!(!server.is_locked("a"));
+}
+
 /// Starts a pipeline in a shell that reads a line behind it.
 fn pipeline(server: &Server, pipeline: &str) -> Terminal {
     Terminal::start(server, &format!("{pipeline}; read more; echo then $more"))

@@ -74,6 +74,11 @@ impl Connection {
     }
 
     fn ask(&mut self, command: &[Vec<u8>]) -> Value {
+        self.send(command);
+        self.reply()
+    }
+
+    fn send(&mut self, command: &[Vec<u8>]) {
         let mut wire = format!("*{}\r\n", command.len()).into_bytes();
         for word in command {
             wire.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
@@ -81,7 +86,6 @@ impl Connection {
             wire.extend_from_slice(b"\r\n");
         }
         self.0.write_all(&wire).expect("written");
-        self.reply()
     }
 
     /// A number that a real server has; zero where the key is something else.
@@ -726,6 +730,24 @@ fn without_permits(value: &Value) -> Value {
         Value::Array(items) => Value::Array(items.iter().map(without_permits).collect()),
         other => other.clone(),
     }
+}
+
+/// Both answer with lists in lists. How deep that goes is not the same.
+#[test]
+fn a_table_that_contains_itself_ends_with_an_error_and_ends_no_server() {
+    let (real, fake) = (Real::start(), Server::start());
+    let script = "local t = {} t[1] = t return t";
+    let told = [real.port, port_of(&fake)].map(|port| {
+        let mut connection = Connection::to(port);
+        connection.send(&words(&["EVAL", script, "0"]));
+        let mut line = connection.line();
+        while line == "*1" {
+            line = connection.line();
+        }
+        assert_eq!(connection.ask(&words(&["PING"])), Value::Status("PONG".to_owned()), "{line}");
+        line
+    });
+    assert_eq!(told, ["-ERR reached lua stack limit"; 2]);
 }
 
 #[test]

@@ -63,7 +63,7 @@ impl Scripts {
         });
         let raised = self.core.borrow_mut().raised.take();
         match result {
-            Ok(value) => from_lua(&value),
+            Ok(value) => from_lua(&value, 0, &mut MOST_VALUES.clone()),
             Err(error) => {
                 // The script may have caught it, and have ended with another one.
                 let text = error.to_string();
@@ -103,6 +103,9 @@ fn broken(error: &mlua::Error) -> String {
     format!("ERR {}", text.lines().next().unwrap_or_default())
 }
 
+/// A table may contain itself. Real servers go down some thousand levels, and the crate `redis` reads a hundred of them.
+const MOST_LEVELS: usize = 128;
+
 fn word(value: &LuaValue) -> Option<Vec<u8>> {
     match value {
         LuaValue::String(text) => Some(text.as_bytes().to_vec()),
@@ -140,13 +143,21 @@ fn to_lua(lua: &Lua, value: &Value) -> mlua::Result<LuaValue> {
     }
 }
 
-fn from_lua(value: &LuaValue) -> Value {
+/// A table that contains itself twice would be an answer without an end.
+const MOST_VALUES: usize = 1 << 20;
+
+/// Returns the answer that a script's result is. `level`: how many tables are around it; `left`: how many values it may still have.
+fn from_lua(value: &LuaValue, level: usize, left: &mut usize) -> Value {
+    *left = left.saturating_sub(1);
     match value {
         LuaValue::Boolean(true) => Value::Int(1),
         LuaValue::Integer(number) => Value::Int(*number),
         // As servers do: what is behind the point is lost.
         LuaValue::Number(number) => Value::Int(*number as i64),
         LuaValue::String(text) => Value::bulk(text.as_bytes()),
+        LuaValue::Table(_) if level == MOST_LEVELS || *left == 0 => {
+            Value::error("ERR reached lua stack limit")
+        }
         LuaValue::Table(table) => {
             let field = |key: &str| table.raw_get::<Option<String>>(key).ok().flatten();
             if let Some(text) = field("err") {
@@ -159,7 +170,7 @@ fn from_lua(value: &LuaValue) -> Value {
                 table
                     .sequence_values::<LuaValue>()
                     .map_while(Result::ok)
-                    .map(|item| from_lua(&item))
+                    .map(|item| from_lua(&item, level + 1, left))
                     .collect(),
             )
         }
