@@ -88,10 +88,13 @@ local function give(id, weight, ttl_ms)
     put(left + weight)
     return written
   end
-  -- In Redisson a semaphore may have an end of its own.
+  -- In Redisson a semaphore may have an end of its own, and loses it when Java adds permits. Its permits must not end then: a far
+  -- end needs no other right.
   local pttl = redis.call('PTTL', KEYS[1])
   if pttl > 0 then
     redis.call('PEXPIRE', KEYS[2], pttl)
+  elseif redis.call('PTTL', KEYS[2]) > 0 then
+    redis.call('PEXPIRE', KEYS[2], 31536000000)
   end
 end
 

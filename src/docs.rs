@@ -1,8 +1,11 @@
 //! The guides and reference documents of the repository.
 //!
 //! Start with the [front page](crate). The [glossary] explains the words that all pages use. The [cookbook] has recipes for common
-//! programs, [settings] lists every setting, and [testing] shows how to test a service. [deployments] says what is promised on which
-//! servers; [operating] and [logs] are for those who run them. [from_redisson] helps those who know Redisson.
+//! programs, [settings] lists every setting, and [testing] shows how to test a service. [deployments] says what is promised on
+//! which servers; [operating] and [logs] are for those who run them. [from_redisson] helps those who know Redisson,
+//! [redisson_compatibility] says what Java and Rust may share, and [security] which rights the user needs. [known_failures],
+//! [reliability] and [benchmarks] say what was tested and measured. [architecture], [protocol] and [contributing] are for those who
+//! change the library.
 
 /// Defines the targets of the documents' links in this documentation. The files define the same names for readers of the
 /// repository; the first definition counts.

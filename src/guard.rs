@@ -240,11 +240,12 @@ impl Guard {
         clock.until(clock.now().plus(timeout), self.wanted()).await.is_some()
     }
 
-    /// Releases the lock, and waits for the confirmation, for at most `limit`. Returns true if the release ended in time.
+    /// Releases the lock, and waits for the confirmation, for at most `limit`. Returns true if the servers answered in time.
     pub(crate) async fn give_back_within(&mut self, limit: Duration) -> bool {
         let clock = self.hold().gate.engine.clock.clone();
         let until = clock.now().plus(limit);
-        clock.until(until, self.give_back()).await.is_some()
+        let given_back = clock.until(until, self.give_back()).await;
+        !matches!(given_back, None | Some(Err(Error::Unavailable { .. })))
     }
 
     /// Waits for the loss of the lock, for at most `timeout`, and returns its reason.

@@ -36,8 +36,11 @@
 //!
 //! # Which method do I want?
 //!
-//! A [`Client`] holds the connections; one per process is enough. [`Client::mutex`] returns a [`Mutex`], which is only a
-//! handle: it costs no I/O, and you may clone it and keep it. What to call:
+//! A [`Client`] holds the connections; one per process is enough. [`Client::mutex`] returns a [`Mutex`], which is only a handle: it
+//! costs no I/O, and you may clone it and keep it. Unlike [`tokio::sync::Mutex`], it contains no value: a lock is a name, and your
+//! programs agree on what it stands for. You may drop any call that waits, so `select!` and [`tokio::time::timeout`] work with all
+//! of them; around [`Mutex::run`], a timeout also cancels the body. A [`Guard`] is `Send`, borrows nothing, and may be kept across
+//! an await. What to call:
 //!
 //! | you want to | call |
 //! |---|---|
@@ -60,13 +63,16 @@
 //! | see who holds a lock and who waits for it | [`Mutex::status`] |
 //! | see all locks, or those that somebody waits for | [`Client::list`], [`Client::contended`] |
 //! | see what the holders of a lock wait for, and who holds that | [`Client::blocked`] |
+//! | go on reading after a write, with no writer in between | [`WriteGuard::downgrade`] |
+//! | know whether what was read is still true | [`WriteGuard::unchanged_since`] |
+//! | free a lock whose holder hangs | [`Mutex::force_unlock_if`] |
 //! | keep a lock over many steps, until somebody else wants it | [`Guard::is_wanted`], [`Guard::wanted`] |
 //!
-//! `lock_with_timeout` and `lock` return a [`Guard`], and the two `try_` methods an `Option` of one. The lock is held until
-//! you call [`Guard::unlock`], which reports whether it was held until then, or drop the guard, which releases the lock in
-//! the background. The other kinds have methods like these. [`RwLock::read`] and [`RwLock::write`], [`MultiLock::lock`],
+//! `lock_with_timeout` and `lock` return a [`Guard`], and the two `try_` methods an `Option` of one. The lock is held until you
+//! call [`Guard::unlock`], which reports whether it was held until then, or drop the guard, which releases the lock in the
+//! background. The other kinds have methods like these. [`RwLock::read`] and [`RwLock::write`], [`MultiLock::lock`],
 //! [`Semaphore::acquire`], [`Election::campaign`] and [`Queue::pop`] wait, and each has a form with a timeout and two that begin
-//! with `try_`. Latches and signals are no locks.
+//! with `try_`. Latches and signals are not locks.
 //!
 //! A lock is renewed for as long as its guard lives. [`Mutex::with_lease`] gives it a fixed length instead, and
 //! [`Mutex::with_max_hold`] limits how long it is renewed. [`Mutex::with_min_hold`] keeps the lock taken for a minimum
@@ -104,9 +110,10 @@
 //!
 //! # Fencing
 //!
-//! A process can be paused between [`Guard::is_held`] and its next write, for longer than its lease lasts. No lock can
-//! prevent this. The protected resource can: send [`Guard::token`] along with each write, and let the resource refuse a
-//! token lower than the highest it has seen. The cookbook shows this [in SQL](docs::cookbook#fencing-in-sql).
+//! A process can be paused between [`Guard::is_held`] and its next write, for longer than its lease lasts. No lock can prevent
+//! this. The protected resource can: send [`Guard::token`] along with each write, and let the resource refuse a token lower than
+//! the highest it has seen. The cookbook shows this [in SQL](docs::cookbook#fencing-in-sql). Readers between two writers share a
+//! token. Permits of a semaphore and deliveries of a queue have none.
 //!
 //! # Errors
 //!
@@ -132,8 +139,9 @@
 //!
 //! [`Error::is_timeout`], [`Error::is_lost`] and [`Error::is_retryable`] answer the usual questions without a `match`.
 //!
-//! If `unlock` fails with `Unavailable`, its result is unknown: the client repeats the release in the background, and the
-//! lock expires with its TTL at the latest.
+//! If `unlock` fails with `Unavailable`, its result is unknown: the client repeats the release in the background, and the lock
+//! expires with its TTL at the latest. [`Mutex::run`] returns the result of its body even then, since the lock was held until the
+//! body had ended.
 //!
 //! # Ending a process
 //!
@@ -169,10 +177,10 @@
 //! The library logs through [`tracing`](https://docs.rs/tracing), to three targets. A program that installs no subscriber, for
 //! example with `tracing_subscriber::fmt::init()`, sees nothing of this.
 //!
-//! * **`leasehold::lock`** reports lost locks and failed renewals at `warn`, with the lock, its owner and its token. A wait
-//!   that takes long is reported after 1 s at `info`, and from 10 s on at `warn`, with the holder and the line that asked. Owners
-//!   that wait for each other in a circle are reported at `warn`, unless [`Deadlocks`] makes that an error. At `debug` it has a
-//!   span `lock` around each acquisition, and an event at the end of each hold.
+//! * **`leasehold::lock`** reports lost locks and failed renewals at `warn`, with the lock, its owner and its token. A wait that
+//!   takes long is reported after 1 s at `info`, and from 10 s on at `warn`, with the holder and the line that asked. Owners that
+//!   wait for each other in a circle are reported at `warn`, unless [`Deadlocks`] makes that an error. At `debug` there is a span
+//!   `lock` around each acquisition, and an event at the end of each hold.
 //! * **`leasehold::node`** reports the start of a server's outage at `warn` and its end at `info`, each with counts; and at `error`
 //!   that a server cannot be used, because it denies the login, for example.
 //! * **`leasehold::check`** reports at `info`, once after connecting, what [`Client::check`] finds.
@@ -223,7 +231,8 @@
 //! * `serde` serializes what [`Mutex::status`] and the `status` of other kinds, [`Election::state`], [`Client::list`],
 //!   [`Client::blocked`], [`Client::holds`], [`Client::nodes`], [`Client::stats`] and [`Client::check`] return, with durations and
 //!   times in seconds and with variants as `"not_renewed"`, and reads a [`ClientBuilder`] from a
-//!   [configuration](docs::settings), with durations such as `"30s"`.
+//!   [configuration](docs::settings), with durations such as `"30s"`. It also writes and reads a [`ReadVersion`], so that a version
+//!   can be stored beside the data.
 //! * `json` adds values to a [`Queue`] as JSON with [`push_json`](Queue::push_json), and reads them with
 //!   [`Delivery::json`].
 //! * `metrics` reports to the crate `metrics` what clients do, with [`Metrics`]. Without it, a [`Monitor`](monitor::Monitor) of

@@ -117,7 +117,7 @@ mod tests {
         let odd = Secrets::of("redis://u:a/b?c#d@host", None);
         assert!(odd.are_in("a/b?c#d"));
         let quoted = Secrets::of("unix:///x?pass=a%22b+c", Some("a\"b c"));
-        for text in ["a\"b c", "a\\\"b c", "a%22b+c", "a%22b%20c"] {
+        for text in ["a\"b c", "a\\\"b c", "a%22b+c", "a%22b%20c", "a\"b+c", "%61%22b+c"] {
             assert!(quoted.are_in(text), "{text}");
         }
         assert!(!Secrets::of("redis://host", None).are_in("anything"));

@@ -1,7 +1,6 @@
 //! The runtime of a blocking client: one thread, which outlives every guard and every pending release.
 
 use std::future::Future;
-use std::mem;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -161,11 +160,13 @@ fn until_ready<F: Future>(future: F) -> F::Output {
     let bell = Arc::new(Bell::default());
     let waker = Waker::from(bell.clone());
     let mut future = pin!(future);
+    // A runtime wakes what let others go first when its own thread goes on, which waits here.
+    let longest = if Handle::try_current().is_ok() { LOOK_EVERY } else { Duration::MAX };
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
             return output;
         }
-        bell.wait();
+        bell.wait(longest);
     }
 }
 
@@ -177,11 +178,13 @@ struct Bell {
 }
 
 impl Bell {
-    fn wait(&self) {
+    /// Waits until it was rung, for `longest` at most.
+    fn wait(&self, longest: Duration) {
         let mut rung = self.rung.lock();
-        while !mem::take(&mut *rung) {
-            self.rings.wait(&mut rung);
+        if !*rung {
+            self.rings.wait_while_for(&mut rung, |rung| !*rung, longest);
         }
+        *rung = false;
     }
 }
 
@@ -196,6 +199,7 @@ impl Wake for Bell {
     }
 }
 
+const LOOK_EVERY: Duration = Duration::from_millis(1);
 const THREAD: &str = "leasehold";
 const MORE_THAN_A_BUDGET: usize = 300;
 /// How long a drop waits for the servers.

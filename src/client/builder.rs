@@ -136,9 +136,9 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets how long a server's grants do not count once it may have forgotten earlier ones, zero (they always count) to
-    /// 30 days. It must be the same in all clients of these servers, and no TTL or lease may be longer. Default: 60 s
-    /// with several servers, 33 s with Sentinel, 40 s with Cluster, zero with one server.
+    /// Sets how long a server's grants do not count once it may have forgotten earlier ones, zero (they always count) to 30 days.
+    /// It must be the same in all clients of these servers, and no TTL or lease may be longer. Default: 60 s with several masters,
+    /// 33 s with Sentinel, 40 s with Cluster, zero with one server.
     ///
     /// A server may have forgotten grants if it restarted, or took over from the master that it followed. The client
     /// sees both in `INFO`. A server that gets its first replica, or has had none for `repl-backlog-ttl`, looks the same.
@@ -148,8 +148,8 @@ impl ClientBuilder {
     /// [`try_lock`](crate::Mutex::try_lock), fail with [`Error::Unavailable`], which says how long it still lasts.
     /// [The page on deployments](crate::docs::deployments) says what this requires, and what happens without it.
     ///
-    /// **With several servers** it is Redlock's delayed restart, done by the client: acquiring fails with
-    /// [`Error::Unavailable`] until a majority is out of quarantine.
+    /// **With several masters** it is Redlock's delayed restart, done by the client: acquiring fails with [`Error::Unavailable`]
+    /// until a majority is out of quarantine.
     ///
     /// A server's append-only file does not shorten this: the file may have been switched on since, or the server may have
     /// another disk. With zero you vouch for the servers: each keeps every answer on a disk that outlives it (`appendonly
@@ -377,3 +377,7 @@ impl ClientBuilder {
         self
     }
 }
+
+#[cfg(test)]
+#[cfg(feature = "serde")]
+mod tests;

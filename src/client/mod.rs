@@ -106,7 +106,7 @@ impl Client {
     ///   one whose slot a cluster moves.
     /// * Of several masters, enough are looked at that each majority has one of them, and what a majority says is
     ///   shown.
-    /// * Latches, signals and queues are no locks.
+    /// * Latches, signals and queues are not locks.
     ///
     /// The server's user needs the right `scan`, which lets it see the names of all keys; with `dbsize`,
     /// [`Listing::progress`] is known.
@@ -163,7 +163,8 @@ impl Client {
     /// # Errors
     ///
     /// [`Error::Denied`] if this user may not use the keys `leasehold_wait:..` of these locks; [`Error::Closed`]. Of servers that
-    /// do not answer within the response timeout, nothing is returned.
+    /// do not answer within the response timeout, nothing is returned, nor of locks to which those that you name lead, if this user
+    /// may not use them.
     ///
     /// # Cancel safety
     ///

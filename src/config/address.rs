@@ -127,6 +127,14 @@ impl Address {
         }
         let made = url.into_connection_info();
         let info = made.map_err(|error| not_valid(url::parse_problem(&error.to_string())))?;
+        // There would be no login, and so the rights of the default user.
+        let login = info.redis_settings();
+        if login.password().is_none() && login.username().is_some_and(|user| user != "default") {
+            return Err(not_valid(
+                "it names a user and no password, without which there is no login: add one \
+                 (a user with `nopass` accepts any)",
+            ));
+        }
         let shown = shown(info.addr());
         if !info.addr().is_supported() {
             return Err(Error::config(format!(

@@ -37,7 +37,7 @@ pub enum SelfWait {
     #[default]
     #[cfg_attr(feature = "serde", serde(alias = "warn"))]
     Warn,
-    /// The call fails with [`Error::SelfWait`]. Use it in tests.
+    /// The call fails with [`Error::SelfWait`]. Use it in tests, and in production where neither of the above occurs.
     #[cfg_attr(feature = "serde", serde(alias = "fail"))]
     Fail,
 }

@@ -57,7 +57,12 @@ fn the_defaults_are_those_that_the_builder_documents() {
     assert_eq!(config.handoff_window, Duration::from_millis(20));
     assert_eq!((config.token_retention, config.redisson_fencing), (DAY, false));
     assert_eq!((config.min_validity, &*config.name_prefix), (Duration::ZERO, ""));
-    assert_eq!(Config { deployment: Deployment::Masters(3), ..config }.quarantine(), MINUTE);
+    for (deployment, seconds) in
+        [(Deployment::Masters(3), 60), (Deployment::Sentinel, 33), (Deployment::Cluster, 40)]
+    {
+        let quarantine = Config { deployment, ..config.clone() }.quarantine();
+        assert_eq!(quarantine, Duration::from_secs(seconds), "{deployment:?}");
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::gate::{Arrived, Attempted, Claim, Engine, Entry, Gate, Request, Until, Waiting};
 use super::lease::Unconfirmed;
 use super::quorum::{Outcome, Renewal};
-use crate::clock::Timestamp;
+use crate::clock::{Clock, Timestamp};
 use crate::config::{LeaseTerms, Terms};
 use crate::error::{Error, Fault};
 use crate::monitor::{self, Path};
@@ -109,11 +109,38 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// How often, and since when, the terms of a shared lease were not confirmed.
+/// How often, and since when, the terms of a hold were not confirmed.
 #[derive(Default)]
-struct InVain {
+pub(crate) struct InVain {
     times: u32,
     since: Option<Timestamp>,
+}
+
+impl InVain {
+    /// Returns true if who waits until `until` tries once more after `error`, for `patience` if there is no limit.
+    pub(crate) fn goes_on(
+        &mut self,
+        until: Until,
+        error: &Error,
+        patience: Duration,
+        now: Timestamp,
+    ) -> bool {
+        let since = *self.since.get_or_insert(now);
+        match until {
+            // What was lost is another's: it is asked for anew.
+            _ if error.is_lost() => true,
+            Until::Once => false,
+            Until::At(at) => error.is_retryable() && now < at,
+            Until::Ever => error.is_retryable() && now.since(since) < patience,
+        }
+    }
+
+    /// Waits for a while, which grows each time, but not beyond `until`.
+    pub(crate) async fn pause(&mut self, clock: &Clock, until: Timestamp) {
+        let pause = clock.back_off(self.times, LONGEST_PAUSE);
+        self.times += 1;
+        clock.sleep_until(clock.now().plus(pause).min(until)).await;
+    }
 }
 
 /// Waits until what was `sent` makes the terms of a request true of the hold that it entered. Whoever shares another's lease
@@ -137,22 +164,12 @@ async fn settle(
     if is_nested {
         return Err(error);
     }
-    let now = engine.clock.now();
-    let since = *in_vain.since.get_or_insert(now);
-    let goes_on = match request.until {
-        // What was lost is another's: it is asked for anew.
-        _ if error.is_lost() => true,
-        Until::Once => false,
-        Until::At(at) => error.is_retryable() && now < at,
-        Until::Ever => error.is_retryable() && now.since(since) < engine.config.unavailable_after,
-    };
-    if !goes_on {
+    let patience = engine.config.unavailable_after;
+    if !in_vain.goes_on(request.until, &error, patience, engine.clock.now()) {
         return Err(error);
     }
     drop(entry);
-    let pause = engine.clock.back_off(in_vain.times, LONGEST_PAUSE);
-    in_vain.times += 1;
-    engine.clock.sleep_until(now.plus(pause).min(until)).await;
+    in_vain.pause(&engine.clock, until).await;
     Ok(None)
 }
 

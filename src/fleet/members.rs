@@ -197,7 +197,7 @@ impl Members {
         Some((member.0, &member.1.node))
     }
 
-    /// Leaves a release of a lock in `slot` to the node that it was sent on, or else to the owner.
+    /// Leaves a release of a lock in `slot` to the node that it was sent on, if that is connected, or else to the owner.
     pub(super) fn leave(
         &mut self,
         slot: u16,
@@ -207,6 +207,7 @@ impl Members {
         kit: &Kit,
     ) -> Made {
         let sent_on = sent.as_ref().and_then(|sent| self.numbered(member_of(sent.generation)));
+        let sent_on = sent_on.filter(|(_, node)| node.is_up());
         let found = match sent_on {
             Some((_, node)) => (node.clone(), None),
             None => {

@@ -81,3 +81,6 @@ impl Future for InFlight {
         self.0.as_mut().poll(cx)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -354,6 +354,13 @@ pub(super) async fn note_slots(shared: &Shared) -> Result<(), Fault> {
     let owned = handshake.owned().await?;
     let id = shared.quarantine.lock().run_id.clone();
     let past = connection.past.as_deref().cloned().unwrap_or_default();
+    // It may have been demoted and promoted again, which need not break the connection. Its marks are not those of its past.
+    let now = optional(info(&handshake, "replication").await)?;
+    let now = now.as_ref().map(Past::read).unwrap_or_default();
+    if now.role == Some(Role::Master) && !past.goes_on_in(&now) {
+        shared.note_answer(connection.generation, &Err(Fault::Replaced));
+        return Err(Fault::Replaced);
+    }
     let heard_at = shared.endpoint.clock.now();
     let mut run = Run { id, past, heard_at, mark: None, slots: None };
     handshake.mark(&mut run, owned).await?;

@@ -184,11 +184,13 @@ impl Node {
     ) -> bool {
         let mut link = self.shared.link.lock();
         let has_ended = matches!(link.state, LinkState::Ended) && !self.is_stopped();
-        let sending = match (sent, &link.state) {
-            (Some(sent), _) => Some(Sending { sent, form: release.form(), first: None }),
-            (None, LinkState::Up(connection)) => Some(release.send(connection, release.form())),
-            (None, LinkState::Down(_) | LinkState::Ended) => None,
-        };
+        let sending = link.state.connection().ok().map(|up| match sent {
+            Some(sent) if sent.generation == up.generation => {
+                Sending { sent, form: release.form(), first: None }
+            }
+            // Nobody waits for what was sent on a connection that was given up.
+            _ => release.send(up, release.form()),
+        });
         link.pending.insert(id.clone(), release);
         if let Some(sending) = sending {
             // Fails if the supervisor is gone, and with it the runtime: then only a farewell can send it.

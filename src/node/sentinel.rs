@@ -374,3 +374,6 @@ const SILENCE: Duration = Duration::from_secs(3);
 /// After a conversation that lasted this long, the pauses start again from the shortest.
 const LASTING: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests;

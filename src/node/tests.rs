@@ -1,7 +1,19 @@
-//! Nodes that nothing reaches, for the tests of others.
+//! Nodes that nothing reaches, and what else the tests of others need.
+
+use std::task::{Context, Poll, Waker};
+
+use tokio::task::coop;
 
 use super::*;
 use crate::config::Address;
+
+/// Does as much as tokio lets a task do in one turn.
+pub(super) fn use_up_the_turn() {
+    let mut nobody = Context::from_waker(Waker::noop());
+    while let Poll::Ready(unit) = coop::poll_proceed(&mut nobody) {
+        unit.made_progress();
+    }
+}
 
 impl Common<'_> {
     /// For nodes of a client in a network in which no connection is ever made.

@@ -199,15 +199,16 @@ impl Handle {
     }
 
     /// Takes the lock as one of several. Its longest and shortest hold, and the terms of a hold that it joins, are left to
-    /// [`settle`](Self::settle).
+    /// [`settle`](Self::settle). If it `goes_on` with what began before, it does so in a drain, too.
     pub(super) async fn take_part(
         &self,
         owner: &Owner,
         until: Until,
         caller: &'static Location<'static>,
+        goes_on: bool,
     ) -> Result<Guard, Error> {
         let request = self.part_request(owner, until, self.engine.clock.now(), caller);
-        self.take(&request).await
+        self.take(&Request { goes_on, ..request }).await
     }
 
     /// Returns why the wait since `began_at` was in vain, as far as this process knows. What was given back here before
@@ -230,9 +231,8 @@ impl Handle {
     ) -> Request {
         let terms = self.terms.outlasting_min_hold();
         let terms = Terms { max_hold: None, min_hold: Duration::ZERO, ..terms };
-        let wanted = self.wanted(terms);
-        let patient = self.patient;
-        Request { owner: owner.clone(), wanted, until, began_at, widens: false, caller, patient }
+        let (owner, wanted, patient) = (owner.clone(), self.wanted(terms), self.patient);
+        Request { owner, wanted, until, began_at, widens: false, caller, patient, goes_on: false }
     }
 
     /// Makes the terms true of a lock that was taken as one of several, and waits for that until `until`.
@@ -256,7 +256,16 @@ impl Handle {
         let began_at = self.engine.clock.now();
         let until = Until::within(timeout, began_at);
         let (wanted, patient) = (self.wanted(terms), self.patient);
-        Ok(Request { owner, wanted, until, began_at, widens: true, caller, patient })
+        Ok(Request {
+            owner,
+            wanted,
+            until,
+            began_at,
+            widens: true,
+            caller,
+            patient,
+            goes_on: false,
+        })
     }
 
     /// Returns the terms of an acquisition, or what is wrong with them or with the name.

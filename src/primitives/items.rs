@@ -122,10 +122,11 @@ pub(super) struct Item {
 impl UnwindSafe for Item {}
 impl RefUnwindSafe for Item {}
 
-/// A delivery that a worker has seen: its id, and when the server lent the item, in microseconds of its clock.
+/// A delivery that a worker has seen: its id, when the server lent the item, in microseconds of its clock, and whether it was lost.
 struct Seen {
     id: Arc<str>,
     at_us: u64,
+    lost: bool,
 }
 
 /// What was delivered.
@@ -174,13 +175,15 @@ impl Item {
 
     /// A worker has the content of this delivery: from now on its end is a retry, unless the worker says otherwise.
     pub(super) fn is_seen(&self, id: Arc<str>, content: &Content) {
-        let seen = Seen { id, at_us: content.at_us };
+        let seen = Seen { id, at_us: content.at_us, lost: false };
         *self.ends.lock() = Some((Outcome::Retry(Duration::ZERO), seen));
     }
 
-    /// Decides what the end of the delivery that a worker has seen means.
+    /// Decides what the end of the delivery that a worker has seen means, unless it was lost: then that is decided.
     pub(super) fn ends_as(&self, outcome: Outcome) {
-        if let Some((decided, _)) = &mut *self.ends.lock() {
+        if let Some((decided, seen)) = &mut *self.ends.lock()
+            && !seen.lost
+        {
             *decided = outcome;
         }
     }
@@ -291,8 +294,10 @@ impl Kind for Item {
     }
 
     fn lost(&self, id: &LeaseId) {
-        if let Some((outcome, _)) = self.ends.lock().as_mut().filter(|(_, seen)| seen.id == id.0) {
-            *outcome = Outcome::Retry(Duration::ZERO);
+        if let Some((outcome, seen)) = &mut *self.ends.lock()
+            && seen.id == id.0
+        {
+            (*outcome, seen.lost) = (Outcome::Retry(Duration::ZERO), true);
         }
     }
 

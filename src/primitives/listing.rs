@@ -254,9 +254,12 @@ impl Wanted {
     fn includes(&self, lock: &ListedLock) -> bool {
         match self {
             Self::Held { .. } => lock.is_held(),
-            // `n` and `{n}` share a channel: who listens there waits for the one that is held.
+            // `n` and `{n}` share a channel: who listens there waits for the one that is held. Nothing says who has the permits of a
+            // Redisson `RSemaphore`.
             Self::Waited { .. } => {
-                lock.waiting_clients > 0 && (lock.is_held() || !lock.waiting.is_empty())
+                let is_wanted =
+                    lock.is_held() || !lock.waiting.is_empty() || lock.kind == LockKind::Semaphore;
+                lock.waiting_clients > 0 && is_wanted
             }
         }
     }
@@ -282,6 +285,8 @@ impl Lead {
                 Ok(lock)
             }
             Err(Error::WrongType { .. } | Error::InvalidName { .. }) => Ok(None),
+            // Over several masters there is no semaphore, though somebody may listen there as if there were.
+            Err(Error::SingleServerOnly { .. }) => Ok(None),
             // It is not for this user.
             Err(Error::Denied { what, .. }) if *what == *KEY => Ok(None),
             Err(error) => Err(error),
@@ -305,7 +310,13 @@ impl Lead {
                 let semaphore = Semaphore::new(engine, name).with_permits(UNMADE);
                 let status = semaphore.status().await?;
                 let is_made = status.permits() != i64::from(UNMADE);
-                is_made.then(|| ListedLock::of_semaphore(status))
+                let is_free = status.available > 0 && status.held == 0;
+                let mut listed = ListedLock::of_semaphore(status);
+                if is_free {
+                    // Who listens waits for another one that has the same channel.
+                    listed.waiting_clients = listed.waiting.len() as u32;
+                }
+                is_made.then_some(listed)
             }
             // No lead is of these.
             LockKind::FairMutex

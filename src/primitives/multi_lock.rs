@@ -32,8 +32,10 @@ use crate::text::shortened;
 /// processes. If all locks are free, taking them costs one round trip, however many there are. It makes no difference in which
 /// order the names are given: while one lock is waited for, only locks whose names come before it are held, so multi locks
 /// cannot wait for each other in a circle. They can do so together with code that takes one of the locks alone and then,
-/// while it holds that, waits for another one. While a client of another library has the lock that is waited for, none of the
-/// others is held: it may wait for one of them, in an order of its own.
+/// while it holds that, waits for another one. If a client of another library has the lock that is to be waited for, none of the
+/// others is held meanwhile: it may wait for one of them, in an order of its own. But it may also take that lock during the wait,
+/// and then wait for one that is held here. So take locks that Redisson's clients take, too, in one order everywhere (that of the
+/// bytes of their names), or by a multi lock on both sides, with limits on the wait.
 ///
 /// A name that is given twice counts once.
 ///

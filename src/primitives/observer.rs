@@ -126,6 +126,7 @@ impl Observer {
         // Since when no server has given a usable answer. What an earlier call met may have passed since.
         let mut unanswered_since = None;
         loop {
+            let looked_at = self.pulpit.handle.clock().now();
             match self.pulpit.look().await {
                 Ok((state, lasts)) => {
                     let leader = state.into_leader();
@@ -143,9 +144,12 @@ impl Observer {
                 }
                 Err(error @ Error::Unavailable { .. }) if !one_look => {
                     *answered = false;
+                    let config = self.pulpit.handle.config();
                     let now = self.pulpit.handle.clock().now();
-                    let since = *unanswered_since.get_or_insert(now);
-                    if now.since(since) >= self.pulpit.handle.config().unavailable_after {
+                    // If it took longer than an answer may, nobody polled it.
+                    let looked_at = looked_at.max(now.minus(config.response_timeout));
+                    let since = *unanswered_since.get_or_insert(looked_at);
+                    if now.since(since) >= config.unavailable_after {
                         return Err(error);
                     }
                     self.watch.may_answer().await;

@@ -24,8 +24,8 @@ use crate::script::{Call, Reply};
 /// [`Delivery::ack`] reports the item as done. If the worker ends before that, is stopped, or gives the item back, the item is
 /// delivered again, to another worker. A worker whose delivery was lost learns it, as the holder of a lock does.
 ///
-/// * Each item is at any moment in exactly one place: waiting, lent, dead, or done. It is never in two deliveries that are
-///   both [`is_held`](Delivery::is_held).
+/// * Each item is at any moment in exactly one place: waiting, lent, given back for a retry, dead, or done. It is never in two
+///   deliveries that are both [`is_held`](Delivery::is_held).
 /// * Each item is delivered **at least once**: a worker may have done its work and end before the `ack`. Make the work safe to
 ///   repeat.
 /// * Items come in the order of their pushes, or [newest first](Self::newest_first); those that are delivered again come first.

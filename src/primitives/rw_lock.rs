@@ -35,8 +35,9 @@ use crate::owner::Owner;
 /// lock: if a writer came in between, all three wait.
 ///
 /// **Redisson.** The lock is the one that Redisson's `RReadWriteLock` of the same name is. The
-/// [TTL](Self::with_ttl) must not be greater than the `lockWatchdogTimeout` of the Java clients (both are 30 s by default):
-/// the watchdog of a Java reader sets the TTL of the whole lock to that time.
+/// [TTL](Self::with_ttl), a [fixed lease](Self::with_lease) and a [shortest hold](Self::with_min_hold) must not be greater than the
+/// `lockWatchdogTimeout` of the Java clients (30 s by default, as our TTL): the watchdog of a Java reader sets the TTL of the whole
+/// lock to that time.
 #[doc(alias = "RReadWriteLock")]
 #[doc(alias = "getReadWriteLock")]
 #[doc(alias = "shared lock")]
@@ -66,7 +67,8 @@ impl RwLock {
 
     /// Returns a handle whose holds end after `lease` (10 ms to 30 days, and no longer than the `restart_quarantine` if there is
     /// one). The watchdog does not renew them. Readers of a client share a lease, which lasts as long as the longest of those asked
-    /// for that still read, and up to a TTL of theirs longer.
+    /// for that still read, and up to a TTL of theirs longer. Beside Redisson it must not be greater than `lockWatchdogTimeout`:
+    /// otherwise a reader may lose the lock early, and is told at its release only.
     #[doc(alias = "leaseTime")]
     #[must_use = "it returns another handle"]
     pub fn with_lease(&self, lease: Duration) -> Self {
@@ -96,7 +98,8 @@ impl RwLock {
     /// `restart_quarantine` if there is one; zero is the default. A [fixed lease](Self::with_lease) must be at least as long. See
     /// [`Mutex::with_min_hold`](crate::Mutex::with_min_hold), which has an example.
     ///
-    /// A writer of Redisson goes by the end of the whole lock. If several read, it may wait for up to a TTL longer.
+    /// A writer of Redisson goes by the end of the whole lock. If several read, it may wait for up to a TTL longer. Beside Redisson
+    /// the time must not be greater than `lockWatchdogTimeout`, as for [`with_ttl`](Self::with_ttl).
     #[must_use = "it returns another handle"]
     pub fn with_min_hold(&self, min_hold: Duration) -> Self {
         self.on_terms(|terms| terms.min_hold = min_hold)

@@ -5,11 +5,11 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{join_all, try_join_all};
+use futures_util::future::try_join_all;
+use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::subject::{Sort, Subject};
 use crate::engine::gate::Engine;
-use crate::engine::quorum::first_of;
 use crate::error::Error;
 use crate::key::{self, LockKind};
 use crate::script::{self, Arg, Call, Reply, Script, ttl_ms};
@@ -209,19 +209,21 @@ impl Signal {
             if changes.is_empty() {
                 return Err(Self::none_of_none());
             }
-            if timeout.is_zero() {
-                // All have one look, and a change of any counts, whichever answer comes first.
-                let looks = join_all(changes).await;
-                let fails =
-                    |look: &Result<_, Error>| look.as_ref().is_err_and(|it| !it.is_timeout());
-                let which = looks.iter().position(Result::is_ok);
-                // A server that does not answer may have a change.
-                let which = which.or_else(|| looks.iter().position(fails)).unwrap_or(0);
-                let notice = looks.into_iter().nth(which).expect("BUG: there are some");
-                return Ok((which, notice?));
+            let changes = changes.into_iter().enumerate();
+            let mut changes: FuturesUnordered<_> =
+                changes.map(|(which, change)| async move { (which, change.await) }).collect();
+            let (mut failure, mut late) = (None, None);
+            while let Some((which, change)) = changes.next().await {
+                match change {
+                    Ok(notice) => return Ok((which, notice)),
+                    Err(error) if error.is_timeout() => late = Some(error),
+                    // One look at another may show a change.
+                    Err(error) if timeout.is_zero() => failure = Some(error),
+                    Err(error) => return Err(error),
+                }
             }
-            let (which, notice) = first_of(changes.into_iter()).await;
-            Ok((which, notice?))
+            // All have ended by now. A server that does not answer may have a change.
+            Err(failure.or(late).expect("BUG: there are some"))
         }
     }
 

@@ -163,6 +163,7 @@ impl Subject {
             let mut watch = Watch::new(self.quorum(), self.channel.clone(), clock.clone());
             let mut unanswered_since = None;
             loop {
+                let asked_at = clock.now();
                 match self.ask(call.clone()).await {
                     Ok(answer) => {
                         unanswered_since = None;
@@ -178,9 +179,11 @@ impl Subject {
                     }
                     Err(error @ Error::Unavailable { .. }) => {
                         state = None;
-                        let since = *unanswered_since.get_or_insert(clock.now());
-                        let away = clock.now().since(since);
-                        if timeout.is_zero() || away >= self.engine.config.unavailable_after {
+                        let (config, now) = (&self.engine.config, clock.now());
+                        // If it took longer than an answer may, nobody polled it.
+                        let asked_at = asked_at.max(now.minus(config.response_timeout));
+                        let away = now.since(*unanswered_since.get_or_insert(asked_at));
+                        if timeout.is_zero() || away >= config.unavailable_after {
                             return Err(error);
                         }
                         watch.may_answer().await;

@@ -1,9 +1,9 @@
 //! One acquisition of several locks: all of them, or none.
 //!
 //! All that are missing are tried at once. If one of them is refused, those that come before it are kept, those that come
-//! after it are given back, and it is waited for. Behind a client of another library, which knows no such order, none is kept. The order is the same in every process: while one lock is waited for, only
-//! locks that come before it are held. So in no circle of such acquisitions can each wait for the next. Each wait ends with
-//! one lock more than the last one, unless a lock is lost.
+//! after it are given back, and it is waited for. Behind a client of another library, which knows no such order, none is kept. The
+//! order is the same in every process: while one lock is waited for, only locks that come before it are held. So in no circle of
+//! such acquisitions can each wait for the next. Each wait ends with one lock more than the last one, unless a lock is lost.
 
 use std::panic::Location;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use futures_util::future::join_all;
 
 use super::handle::Handle;
 use crate::clock::{Clock, Timestamp};
+use crate::engine::acquire::InVain;
 use crate::engine::gate::Until;
 use crate::error::Error;
 use crate::guard::Guard;
@@ -27,12 +28,16 @@ pub(super) struct Together {
     caller: &'static Location<'static>,
     /// The last refusal, and when the servers answered last.
     refused: Option<(Error, Timestamp)>,
+    /// How often, and since when, the terms of what is held were not confirmed.
+    unconfirmed: InVain,
 }
 
 struct Part {
     handle: Handle,
     owner: Owner,
     guard: Option<Guard>,
+    /// Why the last try was in vain, if it has ended.
+    refused: Option<Error>,
 }
 
 impl Together {
@@ -49,10 +54,14 @@ impl Together {
         let clock = first.clock().clone();
         let began_at = clock.now();
         let own = Owner::single();
-        let part = |handle: Handle| Part { owner: handle.owner_or(&own), handle, guard: None };
+        let part = |handle: Handle| {
+            let owner = handle.owner_or(&own);
+            Part { owner, handle, guard: None, refused: None }
+        };
         let parts = handles.into_iter().map(part).collect();
         let until = Until::within(timeout, began_at);
-        Ok(Self { parts, clock, began_at, until, caller, refused: None })
+        let unconfirmed = InVain::default();
+        Ok(Self { parts, clock, began_at, until, caller, refused: None, unconfirmed })
     }
 
     pub(super) fn waited(&self) -> Duration {
@@ -74,23 +83,22 @@ impl Together {
     /// Tries all that are missing at once. Returns the first that was refused, and why.
     async fn try_missing(&mut self) -> Result<Option<(usize, Error)>, Error> {
         let (until, caller, tried_at) = (self.end(), self.caller, self.clock.now());
-        let missing: Vec<usize> =
-            (0..self.parts.len()).filter(|part| self.parts[*part].guard.is_none()).collect();
-        let parts = self.parts.iter_mut().filter(|part| part.guard.is_none());
-        let tries = join_all(parts.map(|part| part.take(Until::Once, caller)));
-        let Some(results) = self.clock.until(until, tries).await else {
+        let goes_on = self.holds_some();
+        let missing = self.parts.iter_mut().filter(|part| part.guard.is_none());
+        let tries = join_all(missing.map(|part| part.try_once(caller, goes_on)));
+        if self.clock.until(until, tries).await.is_none() {
             let error = self.in_vain(tried_at);
             return Err(self.after_all(error));
-        };
+        }
         let mut refused = None;
-        for (part, result) in missing.into_iter().zip(results) {
-            match result {
-                Ok(()) => {}
+        for (number, part) in self.parts.iter_mut().enumerate() {
+            match part.refused.take() {
+                None => {}
                 // A server that does not answer may do so soon: that is waited for, too.
-                Err(error) if error.is_retryable() => {
-                    refused.get_or_insert((part, error));
+                Some(error) if error.is_retryable() => {
+                    refused.get_or_insert((number, error));
                 }
-                Err(error) => return Err(error),
+                Some(error) => return Err(error),
             }
         }
         Ok(refused)
@@ -110,7 +118,8 @@ impl Together {
         if why.is_timeout() {
             self.refused = Some((why, self.clock.now()));
         }
-        let taken = self.parts[refused].take(self.until, self.caller).await;
+        let goes_on = self.holds_some();
+        let taken = self.parts[refused].take(self.until, self.caller, goes_on).await;
         taken.map_err(|error| self.after_all(error))?;
         if let Some((_, answered_at)) = &mut self.refused {
             *answered_at = self.clock.now();
@@ -118,17 +127,22 @@ impl Together {
         Ok(())
     }
 
-    /// Makes the terms of all locks true. Returns false if one of them was lost meanwhile.
+    /// Makes the terms of all locks true. Returns false if one of them was lost meanwhile, or was not confirmed and may be yet.
     async fn settle(&mut self) -> Result<bool, Error> {
         let until = self.end();
-        let settled = self.parts.iter().map(|part| part.settle(until));
-        for settled in join_all(settled).await {
-            match settled {
-                Err(error) if !error.is_lost() => return Err(error),
-                _ => {}
-            }
+        let settled = join_all(self.parts.iter().map(|part| part.settle(until))).await;
+        let failed = settled.into_iter().filter_map(Result::err).filter(|error| !error.is_lost());
+        // What will not pass is told first.
+        let Some(error) = failed.min_by_key(Error::is_retryable) else {
+            self.unconfirmed = InVain::default();
+            return Ok(self.parts.iter().all(Part::is_held));
+        };
+        let patience = self.parts[0].handle.config().unavailable_after;
+        if !self.unconfirmed.goes_on(self.until, &error, patience, self.clock.now()) {
+            return Err(error);
         }
-        Ok(self.parts.iter().all(Part::is_held))
+        self.unconfirmed.pause(&self.clock, until).await;
+        Ok(false)
     }
 
     /// This comes last, so that an acquisition that is dropped at the last moment keeps nobody out.
@@ -139,6 +153,11 @@ impl Together {
             guard
         };
         self.parts.iter_mut().map(complete).collect()
+    }
+
+    /// Returns true if the client holds something for it: a drain waits for that, and so for all of this.
+    fn holds_some(&self) -> bool {
+        self.parts.iter().any(Part::is_held)
     }
 
     fn drop_what_was_lost(&mut self) {
@@ -155,10 +174,14 @@ impl Together {
         }
     }
 
-    /// Returns why there was no answer in time. What was given back here before `since` is no reason.
-    fn in_vain(&self, since: Timestamp) -> Error {
+    /// Returns why there was no answer in time: what one of them was told, or else what is known of one. What was given back here
+    /// before `since` is no reason.
+    fn in_vain(&mut self, since: Timestamp) -> Error {
         if self.clock.is_stopped() {
             return Error::closed(&self.clock);
+        }
+        if let Some(error) = self.parts.iter_mut().find_map(|part| part.refused.take()) {
+            return error;
         }
         let missing = self.parts.iter().find(|part| part.guard.is_none());
         let missing = missing.expect("BUG: one was missing");
@@ -188,9 +211,15 @@ impl Part {
         &mut self,
         until: Until,
         caller: &'static Location<'static>,
+        goes_on: bool,
     ) -> Result<(), Error> {
-        self.guard = Some(self.handle.take_part(&self.owner, until, caller).await?);
+        self.guard = Some(self.handle.take_part(&self.owner, until, caller, goes_on).await?);
         Ok(())
+    }
+
+    async fn try_once(&mut self, caller: &'static Location<'static>, goes_on: bool) {
+        self.refused = None;
+        self.refused = self.take(Until::Once, caller, goes_on).await.err();
     }
 
     async fn settle(&self, until: Timestamp) -> Result<(), Error> {

@@ -230,3 +230,22 @@ async fn an_attempt_beside_a_fair_waiter_has_its_answer_at_once() {
     guard.unlock().await.expect("held");
     nothing_left(&server, &client).await;
 }
+
+/// No grant counts for a while, and that needs no answer: beside others of this process, either.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attempt_in_a_quarantine_ends_at_once_beside_one_that_waits() {
+    let server = Server::start().await;
+    let builder = Client::builder().nodes([server.url()]).restart_quarantine(LIMIT * 4);
+    let client = builder.ttl(LIMIT * 4).response_timeout(LIMIT).connect().await.expect("connected");
+    let waiting = tokio::spawn(client.mutex("n").lock());
+    eventually(LIMIT, "it waits", async || client.stats().waiters == 1).await;
+    for _ in 0..2 {
+        let began_at = Instant::now();
+        let error = client.mutex("n").try_lock().await.expect_err("no grant counts");
+        let took = began_at.elapsed();
+        assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+        assert!(took < server.widened(LIMIT / 4), "{took:?}");
+    }
+    assert!(!waiting.is_finished(), "it waits on");
+    waiting.abort();
+}

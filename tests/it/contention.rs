@@ -426,3 +426,26 @@ async fn the_turns_of_readers_that_nobody_takes_up_are_over_after_a_lease() {
     }
     nothing_left(&server, &here).await;
 }
+
+/// Its owner never had a guard of what it was given.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_turns_of_one_owner_that_nobody_takes_up_are_no_loss() {
+    let server = Server::start().await;
+    let ttl = TTL * server.slowness().await;
+    let [here, there] = [with_ttl(&server, ttl).await, with_ttl(&server, ttl).await];
+    let owner = Owner::new();
+    let lock = here.mutex("n").owned_by(&owner);
+    let held = here.mutex("n").lock().await.expect("free");
+    let mut kept = [acquisition(&lock), acquisition(&lock)];
+    assert!(kept.iter_mut().all(|waiter| !poll_once(waiter)), "they wait");
+    held.unlock().await.expect("held");
+    eventually(LIMIT, "both have their turn", async || here.stats().waiters == 0).await;
+    let other = in_time(LIMIT + ttl * 2, "its turn", there.mutex("n").lock()).await;
+    other.expect("its turn comes").unlock().await.expect("held");
+    let mut guards = Vec::new();
+    for waiter in kept {
+        guards.push(soon("it has its turn", waiter).await.expect("its turn comes"));
+    }
+    drop(guards);
+    nothing_left(&server, &here).await;
+}

@@ -84,6 +84,15 @@ async fn a_list_shows_each_kind_of_lock_and_nothing_else() {
     eventually(LIMIT, "what is free is not shown", left).await;
 }
 
+/// Listens on a channel, as Redisson's waiters do, while the connection is there.
+async fn listening(server: &Server, channel: &str) -> redis::aio::MultiplexedConnection {
+    let mut connection = server.raw().await;
+    let listens: redis::RedisResult<redis::Value> =
+        redis::cmd("SUBSCRIBE").arg(channel).query_async(&mut connection).await;
+    listens.expect("subscribed");
+    connection
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_contended_are_those_that_somebody_waits_for() {
     let (server, [holder, waiter, looker]) = setup().await;
@@ -109,19 +118,21 @@ async fn the_contended_are_those_that_somebody_waits_for() {
         assert_eq!((lock.waiting_clients, lock.is_held()), (1, true), "{lock:?}");
         assert_eq!(&*lock.waiting[0].client, waiter.name());
     }
-    let mut raw = server.raw().await;
     let java = "0f3a8c1e-5b7d-4e21-9c44-2a6b7d8e9f01:42";
     server.command(&["HSET", "j", java, "1"]).await;
     server.command(&["PEXPIRE", "j", "60000"]).await;
-    let listens: redis::RedisResult<redis::Value> =
-        redis::cmd("SUBSCRIBE").arg("redisson_lock__channel:{j}").query_async(&mut raw).await;
-    listens.expect("subscribed");
-    assert_eq!(names(&all(looker.contended()).await), ["j", "m", "rw", "s"], "Java's, too");
+    // An `RSemaphore` does not say who has its permits.
+    server.command(&["SET", "js", "0", "PX", "60000"]).await;
+    let _java = [
+        listening(&server, "redisson_lock__channel:{j}").await,
+        listening(&server, "redisson_sc:{js}").await,
+    ];
+    assert_eq!(names(&all(looker.contended()).await), ["j", "js", "m", "rw", "s"], "Java's, too");
     mutex.unlock().await.expect("held");
     write.unlock().await.expect("held");
     permit.release().await.expect("held");
     drop(soon("they have them", waiting).await.expect("no panic"));
-    let left = async || names(&all(looker.contended()).await) == ["j"];
+    let left = async || names(&all(looker.contended()).await) == ["j", "js"];
     eventually(LIMIT, "nobody else waits any more", left).await;
     quiet.unlock().await.expect("held");
 }
@@ -191,6 +202,8 @@ async fn over_three_masters_what_a_majority_has_is_listed_while_one_is_away() {
     servers[1].command(&["PEXPIRE", "minority", "60000"]).await;
     let waiter = two.mutex("n");
     let waiting = tokio::spawn(async move { waiter.lock().await });
+    // A client of this server alone waits for a semaphore.
+    let _other = listening(&servers[1], "redisson_sc:{s}").await;
     for away in [None, Some(0)] {
         if let Some(index) = away {
             servers[index].kill();

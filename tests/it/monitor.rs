@@ -421,6 +421,7 @@ async fn a_server_that_the_client_does_not_use_or_not_any_more_is_not_reported_a
     report(&[("b", NodeState::Up)]);
     assert_eq!((up_and_quarantined("a"), up_and_quarantined("b")), (gone, (Some(1), Some(0))));
     assert_eq!(recorder.exact("leasehold.node.round_trip node=b"), Some(0.25));
+    assert_eq!(recorder.read("leasehold.node.round_trip node=a"), Some(NOT_A_NUMBER));
     report(&[("a", NodeState::Quarantined), ("b", NodeState::Unused)]);
     assert_eq!((up_and_quarantined("a"), up_and_quarantined("b")), ((Some(0), Some(1)), gone));
     nothing_left(&server, &client).await;

@@ -1,9 +1,9 @@
-//! The blocking API has the methods of the async one, and all kinds of lock have the same methods, except for what is said
-//! here with its reason.
+//! The blocking API has the methods of the async one and calls them, and all kinds of lock have the same methods, except for what
+//! is said here with its reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::layers::sources;
+use crate::layers::sources;
 
 /// What only the async API has: the type (or `*`), the method, and why.
 const ASYNC_ONLY: [(&str, &str, &str); 8] = [
@@ -23,6 +23,52 @@ const BLOCKING_ONLY: [(&str, &str, &str); 4] = [
     ("*", "wait_lost", "takes the place of `lost`"),
     ("*", "watch", "`lost` can be sent elsewhere itself"),
     ("LossWatch", "is_held", "a task has the guard, or `lost`"),
+];
+
+/// Which methods of the blocking API do not call the method of that name with their own arguments: the type (or `*`), the method,
+/// and what stands there instead, without its spaces.
+const CALLED_OTHERWISE: &[(&str, &str, &str)] = &[
+    // The client has a runtime of its own.
+    ("Client", "connect", "Self::builder().nodes([url]).connect_blocking()"),
+    ("Client", "builder", "ClientBuilder::default()"),
+    // Mutexes that are taken together may be of several clients, each with its runtime.
+    ("Client", "multi_lock", "MultiLock::of(names.into_iter().map(|name|self.mutex(name)))"),
+    ("MultiLock", "of", "locks.push(mutex)"),
+    ("MultiLock", "names", "self.locks.iter().map(Mutex::name)"),
+    ("MultiLock", "with_wait", "Self{wait,..self.clone()}"),
+    ("MultiGuard", "into_guards", "self.guard.take_all()"),
+    // The thread is the owner unless another one is named, so it is asked for at each call.
+    ("*", "owned_by", "self.caller.named(owner)"),
+    // The body runs on the thread that calls.
+    ("Client", "shutdown_after", "self.shutdown()?"),
+    ("*", "run", "self.run_with_outcome(body)?.into_result()"),
+    ("Mutex", "run_with_outcome", "self.lock()?"),
+    ("MultiLock", "run_with_outcome", "self.lock()?"),
+    ("Semaphore", "run_with_outcome", "self.acquire()?"),
+    ("Election", "run_with_outcome", "self.campaign()?"),
+    ("Election", "run_each_term", "self.campaign()"),
+    ("RwLock", "run_read", "self.run_read_with_outcome(body)?.into_result()"),
+    ("RwLock", "run_read_with_outcome", "self.read()?"),
+    ("RwLock", "run_write", "self.run_write_with_outcome(body)?.into_result()"),
+    ("RwLock", "run_write_with_outcome", "self.write()?"),
+    // As the async ones do.
+    ("RwLock", "try_read", "self.try_read_for(Duration::ZERO)"),
+    ("RwLock", "try_write", "self.try_write_for(Duration::ZERO)"),
+    ("*", "unlock", "self.release()"),
+    ("Leadership", "resign", "self.release()"),
+    // What the end means is decided first, and the wait is for what a drop would wait for, too.
+    ("*", "release", ".give_back()"),
+    ("Permit", "spend", "self.permit.will_be_spent()"),
+    ("Permit", "forget", "self.permit.will_be_forgotten()?"),
+    ("Delivery", "ack", "self.delivery.will_be_done()?"),
+    ("Delivery", "retry", "self.delivery.will_be_retried(after)?"),
+    ("Delivery", "reject", "self.delivery.will_be_dead()?"),
+    // They have what a guard of that side is made of, and no such guard.
+    ("WriteGuard", "downgrade", "downgrade.of(guard)"),
+    ("WriteGuard", "unchanged_since", "self.guard.inner().follows(seen.into())"),
+    // They are given signals for threads.
+    ("Signal", "any_changed_with_timeout", "any_changed_with_timeout(&inner(signals),timeout)"),
+    ("Signal", "all_changed_with_timeout", "all_changed_with_timeout(&inner(signals),timeout)"),
 ];
 
 const HANDLES: [&str; 5] = ["Mutex", "MultiLock", "RwLock", "Semaphore", "Election"];
@@ -69,8 +115,16 @@ const OF_GUARDS: [(&str, &[(&str, &str)]); 8] = [
     ("extend", &[("MultiGuard", "it is renewed"), ("Leadership", "it is renewed")]),
 ];
 
-/// The public methods of one API: type by type, each with the names of its arguments.
-type Methods = BTreeMap<String, BTreeMap<String, String>>;
+/// The public methods of one API, type by type.
+type Methods = BTreeMap<String, BTreeMap<String, Method>>;
+
+#[derive(Clone, Debug)]
+struct Method {
+    /// The names of its arguments, with spaces between.
+    arguments: String,
+    /// Without spaces.
+    body: String,
+}
 
 /// Reads the public methods of the types from the sources.
 fn methods(is_blocking: bool) -> Methods {
@@ -122,10 +176,14 @@ fn read(text: &str, found: &mut Methods) {
         while !signature.ends_with(['{', ';']) {
             signature.push_str(lines.next().expect("the rest of a signature").trim());
         }
+        let end = format!("{}}}", &line[..line.len() - inner.len()]);
+        let body: String = lines.by_ref().take_while(|line| *line != end).collect();
+        let body = body.replace(' ', "").replace(",)", ")");
         let (method, arguments) = split(&signature);
+        let whole = Method { arguments, body };
         for name in &names {
             let methods = found.entry(name.clone()).or_default();
-            let before = methods.insert(method.clone(), arguments.clone());
+            let before = methods.insert(method.clone(), whole.clone());
             assert!(before.is_none(), "{name} has it twice: {signature}");
         }
     }
@@ -175,8 +233,9 @@ fn missing(all: &Methods, others: &Methods, excepted: &[(&str, &str, &str)]) -> 
     let mut needed = BTreeSet::new();
     let mut missing = Vec::new();
     for (name, methods) in all {
-        for (method, arguments) in methods {
+        for (method, Method { arguments, .. }) in methods {
             let other = others.get(name).and_then(|methods| methods.get(method));
+            let other = other.map(|other| &other.arguments);
             if other == Some(arguments) {
                 continue;
             }
@@ -208,6 +267,35 @@ fn the_blocking_api_has_the_methods_of_the_async_one() {
 }
 
 #[test]
+fn a_method_of_the_blocking_api_calls_the_one_of_its_name_with_its_arguments() {
+    let (tasks, threads) = (methods(false), methods(true));
+    let (mut needed, mut wrong) = (BTreeSet::new(), Vec::new());
+    for (name, methods) in &threads {
+        for (method, Method { arguments, body }) in methods {
+            if !tasks.get(name).is_some_and(|methods| methods.contains_key(method)) {
+                continue;
+            }
+            let arguments: Vec<&str> = arguments.split(' ').filter(|it| *it != "self").collect();
+            if body.contains(&format!(".{method}({})", arguments.join(","))) {
+                continue;
+            }
+            let applies =
+                |(of, what, _): &(&str, &str, &str)| (*of == "*" || of == name) && what == method;
+            match CALLED_OTHERWISE.iter().position(applies) {
+                Some(place) if body.contains(CALLED_OTHERWISE[place].2) => {
+                    needed.insert(place);
+                }
+                _ => wrong.push(format!("{name}::{method}: {body}")),
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "these call something else: {wrong:#?}");
+    let unneeded = |(place, _): &(usize, _)| !needed.contains(place);
+    let unneeded: Vec<_> = CALLED_OTHERWISE.iter().enumerate().filter(unneeded).collect();
+    assert!(unneeded.is_empty(), "these exceptions are none: {unneeded:?}");
+}
+
+#[test]
 fn all_kinds_have_the_same_methods() {
     let found = methods(false);
     let check = |kinds: &[&str], rows: &[(&str, &[(&str, &str)])]| {
@@ -236,6 +324,16 @@ fn methods_of_a_macro_belong_to_those_who_call_it() {
     read(text, &mut found);
     let names = |of: &str| found[of].keys().cloned().collect::<Vec<_>>();
     assert_eq!((names("A"), names("B")), (vec!["name".into(), "own".into()], vec!["name".into()]));
+}
+
+#[test]
+fn a_body_is_read_without_its_spaces_up_to_its_end() {
+    let text = "impl A {\n    pub fn both(&self, one: u8) -> u8 {\n        if one > 0 {\n            self.a.both(\n                \
+                one,\n            )\n        }\n    }\n\n    pub fn own(&self) {\n        own()\n    }\n}\n";
+    let mut found = Methods::new();
+    read(text, &mut found);
+    let bodies: Vec<&str> = found["A"].values().map(|method| &*method.body).collect();
+    assert_eq!(bodies, ["ifone>0{self.a.both(one)}", "own()"]);
 }
 
 #[test]

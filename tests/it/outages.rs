@@ -158,6 +158,28 @@ async fn who_waits_for_a_holder_of_its_own_process_bears_with_any_outage() {
     Outage::cut_off([&proxy]).twice(test).await;
 }
 
+/// Only a waiter of a fair handle asked during the outage, and gave up. That says nothing of one that did not ask.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outage_that_is_over_ends_no_wait_behind_a_holder_of_the_same_process() {
+    let (server, proxy, client) = set().await;
+    let test = async |outage: &Outage<'_>| {
+        let held = client.mutex("n").lock().await.expect("free");
+        let waiting = tokio::spawn(client.mutex("n").lock());
+        waiters(&client, 1).await;
+        outage.begins();
+        let tried = client.fair_mutex("n").try_lock_for(3 * RESPONSE).await;
+        assert!(!matches!(tried, Ok(Some(_))), "it is held");
+        outage.ends().await;
+        let answers = async || client.mutex("n").is_locked().await.is_ok();
+        eventually(LIMIT, "the server is reached again", answers).await;
+        tokio::time::sleep(PATIENCE + 100 * MS).await;
+        held.unlock().await.expect("held");
+        got(waiting).await.unlock().await.expect("held");
+        nothing_left(&server, &client).await;
+    };
+    Outage::cut_off([&proxy]).twice(test).await;
+}
+
 /// The process does nothing for longer than a response may take, while its calls are answered. Their answers are read before
 /// their time is looked at.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

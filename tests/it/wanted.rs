@@ -87,6 +87,21 @@ async fn a_task_of_the_same_client_that_begins_to_wait_is_told_and_remembered() 
     nothing_left(&server, &client).await;
 }
 
+/// It may have given up before anything else looks.
+#[tokio::test]
+async fn a_task_of_the_same_client_that_was_seen_waiting_is_remembered_at_once() {
+    let (server, [client]) = setup().await;
+    let lock = client.mutex("n");
+    let guard = lock.lock().await.expect("free");
+    let mut waiting = Box::pin(lock.lock());
+    assert!(futures_util::poll!(&mut waiting).is_pending(), "it is held");
+    assert!(guard.is_wanted(), "it waits");
+    drop(waiting);
+    assert!(guard.is_wanted(), "somebody wanted it");
+    guard.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_client_that_waits_is_found_soon_and_then_tells_it() {
     let (server, [here, elsewhere]) = setup().await;

@@ -8,6 +8,26 @@ fn a_url_is_shown_without_its_password() {
     assert!(!format!("{error} {error:?}").contains("canary"));
 }
 
+/// The client would be the default user, who may do more.
+#[test]
+fn a_user_without_a_password_is_refused_and_not_shown() {
+    for url in
+        ["redis://canary@a", "redis://canary:@a", "unix:///a?user=canary", "redis://canary@a/1"]
+    {
+        let error = Address::parse(url).expect_err("no login").to_string();
+        assert!(error.contains("no password") && !error.contains("canary"), "{url}: {error}");
+    }
+    for url in [
+        "redis://default@a",
+        "redis://:@a",
+        "redis://:p@a",
+        "redis://u:p@a",
+        "unix:///a?user=u&pass=p",
+    ] {
+        assert!(Address::parse(url).is_ok(), "{url}");
+    }
+}
+
 #[test]
 fn an_address_is_shown_with_its_kind_and_named_once() {
     for (url, shown) in [

@@ -104,7 +104,8 @@ impl Gate {
                 {
                     return Some(Ok(again(hold.enter(request.wanted.terms, now))));
                 }
-                if let Err(closed) = engine.check_service(Service::Open) {
+                let most = if request.goes_on { Service::Draining } else { Service::Open };
+                if let Err(closed) = engine.check_service(most) {
                     return Some(Err(closed));
                 }
                 if state.is_open_to(&*request.wanted.side, now) {

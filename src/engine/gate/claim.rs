@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::effects::Effects;
 use super::entry::Entry;
 use super::hold::PendingRelease;
 use super::machine::Allowed;
-use super::state::{Asking, Begun, State, Trouble};
+use super::state::{ABANDONED, Asking, Begun, State, Trouble};
 use super::wait_list::Seeker;
 use super::waiting::Waiting;
 use super::{Engine, Gate, Request, Service, TakenBy};
@@ -52,7 +53,7 @@ impl Gate {
             state.refused_so_far = None;
         }
         state.claims += 1;
-        state.asking = Some(Asking { number: state.asks, since: now, by_driver: false });
+        state.asking = Some(Asking { number: state.asks, since: now, patience: ABANDONED });
         let block = |others| match wanted.side.sharing() {
             Sharing::Alone => state.block(wanted.terms, others, window),
             // Those who share a lease share its token.
@@ -93,7 +94,7 @@ impl Gate {
             let mut claim = self.claim(state, wanted, others);
             claim.exclusive = seeker == Seeker::Ordinary;
             match &mut state.asking {
-                Some(own) if claim.exclusive => own.by_driver = true,
+                Some(own) if claim.exclusive => own.patience = Duration::MAX,
                 current => *current = asking,
             }
             Some(claim)
@@ -245,7 +246,8 @@ impl Claim {
         Ok(entry)
     }
 
-    fn granted(mut self, grant: Grant, request: &Request) -> Option<Entry> {
+    /// Seats the one who asked, unless another one of this process has the lock by now.
+    pub(super) fn granted(mut self, grant: Grant, request: &Request) -> Option<Entry> {
         let gate = self.gate.clone();
         let now = gate.engine.clock.now();
         if !self.is_late(&gate.state.lock()) {

@@ -65,10 +65,14 @@ impl Hold {
         !self.is_over() && !self.lease.remaining(self.gate.engine.clock.now()).is_zero()
     }
 
+    /// Returns true if it has had a guard, and its end was not told yet.
+    pub(super) fn has_begun(&self) -> bool {
+        self.begun.load(Ordering::Relaxed)
+    }
+
     /// Counts it when it has its first guard, and returns whether this is the first.
     pub(crate) fn begin(&self) -> bool {
-        let is_first =
-            !self.begun.load(Ordering::Relaxed) && !self.begun.swap(true, Ordering::Relaxed);
+        let is_first = !self.has_begun() && !self.begun.swap(true, Ordering::Relaxed);
         if is_first {
             self.gate.engine.events.hold_began(&self.gate.name);
         }
@@ -83,8 +87,7 @@ impl Hold {
             wanting.end();
         }
         // What its waiter did not take any more ends wherever it was to be given.
-        let was_used = self.begun.load(Ordering::Relaxed);
-        if was_used && self.is_of_permits() && self.place != Place::here() {
+        if self.has_begun() && self.is_of_permits() && self.place != Place::here() {
             self.gate.engine.process.permits_out.pass_on(self.taken_at);
         }
         self.uncount();
@@ -92,7 +95,12 @@ impl Hold {
 
     /// Returns true if somebody else is known to want the lock. The first call begins to look.
     pub(crate) fn is_wanted(&self) -> bool {
-        self.wanting().has_found() || self.gate.waiters() > 0
+        let wanting = self.wanting();
+        if self.gate.waiters() > 0 {
+            // That one may give up before the task sees it.
+            wanting.found();
+        }
+        wanting.has_found()
     }
 
     /// Waits until somebody else wants the lock.

@@ -60,6 +60,8 @@ struct Standing<L> {
     letter: Option<L>,
     /// While it asked, somebody released the lock, or wanted a later answer.
     heard: bool,
+    /// Somebody who does not wait wants its next answer.
+    hurried: bool,
 }
 
 impl<L> Default for Machine<L> {
@@ -144,6 +146,7 @@ impl<L: Mail> Machine<L> {
         if let Some(seeker) = self.requests.keys().next().copied() {
             self.set(seeker, |standing| {
                 standing.heard |= standing.asking;
+                standing.hurried = true;
                 standing.place.ask_now();
             });
         }
@@ -151,13 +154,16 @@ impl<L: Mail> Machine<L> {
 
     /// Returns when the next request asks.
     pub fn asks_at(&self, allowed: Allowed) -> Timestamp {
-        self.next(allowed).map_or(Timestamp::NEVER, |(at, _)| at.max(self.pause_until))
+        let Some((at, seeker)) = self.next(allowed) else { return Timestamp::NEVER };
+        // The pause after a failure is for those who wait. Without a failure, it is a moment that others have.
+        let is_hurried = self.failures > 0 && self.requests[&seeker].hurried;
+        if is_hurried { at } else { at.max(self.pause_until) }
     }
 
     /// Returns the next request whose time to ask has come. It asks from here on, until it is [`answered`](Self::answered).
     pub fn ask(&mut self, allowed: Allowed, now: Timestamp) -> Option<(Seeker, u64)> {
         let (_, seeker) = self.next(allowed).filter(|_| self.asks_at(allowed) <= now)?;
-        self.set(seeker, |standing| standing.asking = true);
+        self.set(seeker, |standing| (standing.asking, standing.hurried) = (true, false));
         Some((seeker, self.requests[&seeker].number))
     }
 
@@ -302,6 +308,7 @@ impl<L: Mail> Machine<L> {
             asked_in: None,
             letter: None,
             heard: false,
+            hurried: false,
         };
         self.due.insert((place.ask_at(), seeker));
         self.watching += usize::from(place.watches_channel());

@@ -1,11 +1,13 @@
 //! A lease that takes the place of another one: at the downgrade of a writer to a reader, and if the other one was lost.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::entry::Entry;
 use super::hold::{Hold, PendingRelease};
 use super::seat::Seat;
-use super::{Claim, Gate, Request, Until};
+use super::state::ABANDONED;
+use super::{Claim, Gate, Request, Service, Until};
 use crate::clock::Timestamp;
 use crate::engine::kind::{Kind, Wanted};
 use crate::engine::lease::Lease;
@@ -47,23 +49,29 @@ impl Gate {
             widens: false,
             caller: hold.taken_at,
             patient: false,
+            goes_on: true,
         };
         // Dropped before the old lease is: on a connection its release then follows the acquire.
         let mut attempt = claim.attempt();
+        // What it may have got is kept for the shortest hold, as the old lease would be.
+        attempt.keep(hold.lease.kept_until().since(began_at));
         match claim.ask(&mut attempt, Timestamp::NEVER).await {
             Ok(Outcome::Granted(grant)) => {
-                // After a shutdown this fails: what was granted is released, and then what it took the place of.
-                let entry = claim.granted_in_service(grant, &request)?;
+                let entry = claim.granted(grant, &request);
                 let entry = entry.ok_or_else(|| lost(hold.lease.why_missing()))?;
                 entry.hold().lease.keep_until(hold.lease.kept_until());
+                // After a shutdown, what was granted is released, and then what it took the place of.
+                gate.engine.check_service(Service::Draining)?;
                 entry.hold().begin();
                 Ok(entry)
             }
             Ok(Outcome::Refused(..)) => {
+                attempt.keep(Duration::ZERO);
                 drop((claim, attempt, replaced));
                 Err(lost(hold.lease.why_missing()))
             }
             Err(fault) => {
+                attempt.keep(hold.lease.kept_until().since(gate.engine.clock.now()));
                 drop((claim, attempt, replaced));
                 Err(gate.error(fault))
             }
@@ -91,7 +99,14 @@ impl Gate {
             state.refusal = None;
             state.given_back(&hold.lease, Some(hold.owner.clone()), now);
             let asks = Wanted { side: asks, terms: wanted.terms };
-            Ok(Some(self.claim(state, asks, 0)))
+            let claim = self.claim(state, asks, 0);
+            if let Some(asking) = &mut state.asking {
+                // Who takes the right from it may be seated first, and to this one the lock would be lost. So it has the time of an
+                // answer.
+                let answered_within = self.engine.config.response_timeout(wanted.terms.ttl());
+                asking.patience = answered_within + ABANDONED;
+            }
+            Ok(Some(claim))
         })?;
         let Some(claim) = vacated else { return Ok(None) };
         self.engine.watchdog.forget(&hold.lease);

@@ -20,6 +20,8 @@ pub(crate) struct Request {
     pub(crate) caller: &'static Location<'static>,
     /// It is in order if it waits for long: nobody is told of it.
     pub(crate) patient: bool,
+    /// It is a part of what began before, and goes on in a drain.
+    pub(crate) goes_on: bool,
 }
 
 impl Request {

@@ -112,15 +112,12 @@ impl State {
 
     /// Takes the right to ask from a caller that nobody polls. Returns when to look at it again.
     pub(super) fn look_again_at(&mut self, now: Timestamp) -> Timestamp {
-        match &self.asking {
-            Some(asking) if !asking.by_driver => {
-                let until = asking.since.plus(ABANDONED);
-                if now < until {
-                    return until;
-                }
-                self.asking = None;
+        if let Some(asking) = &self.asking {
+            let until = asking.since.plus(asking.patience);
+            if now < until {
+                return until;
             }
-            _ => {}
+            self.asking = None;
         }
         Timestamp::NEVER
     }
@@ -162,6 +159,3 @@ impl State {
         self.seat.lease().is_some_and(|lease| lease.kind.sharing() == Sharing::Alone && !lease.fair)
     }
 }
-
-/// A caller that asked by itself, and has not looked at the answer for so long, is asked for no longer: nobody may poll it.
-const ABANDONED: Duration = Duration::from_millis(250);

@@ -70,8 +70,8 @@ pub(super) struct Asking {
     /// The number of the ask.
     pub(super) number: u64,
     pub(super) since: Timestamp,
-    /// The driver has it, and not a caller, who may be polled no more.
-    pub(super) by_driver: bool,
+    /// For how long it is kept: by a caller not for long, since nobody may poll that one; by the driver for as long as it takes.
+    pub(super) patience: Duration,
 }
 
 /// What the last release of this client left.
@@ -181,6 +181,10 @@ impl State {
     pub(super) fn release(&mut self, lease: &Arc<Lease>, now: Timestamp) -> PendingRelease {
         let release = Box::new(lease.release());
         let is_seated = self.seat.lease().is_some_and(|seated| Arc::ptr_eq(seated, lease));
+        if is_seated && self.passes_on() {
+            // Ordinary waiters did not ask meanwhile, as they do behind other leases: their patience begins with their next ask.
+            self.trouble = None;
+        }
         let owner = self.seat.last_user().filter(|_| is_seated).map(|hold| hold.owner.clone());
         self.given_back(lease, owner, now);
         self.arrivals += 1;
@@ -352,13 +356,16 @@ impl State {
         effects.turns.extend(failed.map(|waiter| (waiter.turn, Err(error()))));
     }
 
-    /// Returns why the owner's hold was lost, if it still has guards of a lost hold.
+    /// Returns why the owner's hold was lost, if it still has guards of a lost hold. What no waiter took up in time had none.
     pub(super) fn loss_of(&self, owner: &Owner) -> Option<LossReason> {
-        let hold = self.lost.iter().find(|hold| hold.owner == *owner)?;
+        let hold = self.lost.iter().find(|hold| hold.owner == *owner && hold.has_begun())?;
         Some(hold.lease.loss().unwrap_or(LossReason::NotRenewed))
     }
 }
 
+/// For how long a caller that asks by itself keeps the right to ask. If it has not looked at the answer by then, perhaps nobody
+/// polls it.
+pub(super) const ABANDONED: Duration = Duration::from_millis(250);
 /// How long a holder of another library is remembered, and that others listen.
 const MEMORY: Duration = Duration::from_secs(1);
 

@@ -29,6 +29,13 @@ struct News {
     told: Notify,
 }
 
+impl News {
+    fn found(&self) {
+        self.is_wanted.store(true, Ordering::Release);
+        self.told.notify_waiters();
+    }
+}
+
 impl Wanting {
     /// Begins to look who wants what the lease holds.
     pub(super) fn begin(gate: &Arc<Gate>, lease: &Arc<Lease>) -> Self {
@@ -40,12 +47,20 @@ impl Wanting {
         Self { news, task }
     }
 
-    /// Returns true if the task has found somebody who wants it.
+    /// Returns true if somebody was found who wants it.
     pub(super) fn has_found(&self) -> bool {
         self.news.is_wanted.load(Ordering::Acquire)
     }
 
-    /// Waits until `is_so`, which is asked at first, and again when the task has found somebody.
+    /// Somebody who wants it was found otherwise.
+    pub(super) fn found(&self) {
+        if !self.has_found() {
+            self.news.found();
+            self.end();
+        }
+    }
+
+    /// Waits until `is_so`, which is asked at first, and again when somebody was found.
     pub(super) async fn until(&self, is_so: impl Fn() -> bool) {
         loop {
             let mut told = pin!(self.news.told.notified());
@@ -73,10 +88,7 @@ impl Drop for Wanting {
 async fn look(gate: Arc<Gate>, lease: Arc<Lease>, news: Arc<News>) {
     let lost = lease.lost().clone();
     tokio::select! {
-        () = gate.until_wanted(&lease) => {
-            news.is_wanted.store(true, Ordering::Release);
-            news.told.notify_waiters();
-        }
+        () = gate.until_wanted(&lease) => news.found(),
         () = lost.cancelled() => {}
     }
 }

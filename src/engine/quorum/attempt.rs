@@ -93,6 +93,11 @@ impl Attempt {
         &self.undo.ticket.id
     }
 
+    /// If it is dropped, what it may have got stays taken for so long at most.
+    pub(crate) fn keep(&mut self, keep: Duration) {
+        self.undo.keep = keep;
+    }
+
     /// Has the letters about it delivered there, with those that have arrived already.
     pub(crate) fn deliver_to(&mut self, inbox: &Inbox) {
         if let Some(queued) = &mut self.queued {

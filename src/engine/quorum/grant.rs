@@ -38,3 +38,6 @@ impl Grant {
 
 /// How much later than `began_at` that may be.
 const MOST_UNCERTAIN: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests;

@@ -293,7 +293,7 @@ impl ChannelListener {
 }
 
 /// Waits for the first of some futures, which lose nothing when they are dropped, and returns its number and its output.
-pub(crate) async fn first_of<F: Future>(all: impl Iterator<Item = F>) -> (usize, F::Output) {
+async fn first_of<F: Future>(all: impl Iterator<Item = F>) -> (usize, F::Output) {
     let all: Vec<_> = all.map(Box::pin).collect();
     if all.is_empty() {
         return std::future::pending().await;

@@ -26,7 +26,7 @@ pub(super) struct Undo {
     pub(super) ticket: Ticket,
     pub(super) ttl: Duration,
     /// For how long at most the lock stays taken; zero: it is freed at once.
-    keep: Duration,
+    pub(super) keep: Duration,
     /// It may stand in a server's queue.
     pub(super) queued: bool,
     /// Where the lease may be.
@@ -185,6 +185,12 @@ impl Release {
         for (index, site) in quorum.sites.iter().enumerate() {
             let vote = &self.round.votes[index];
             if vote.value().is_none() && !is_overwritten(vote) {
+                if vote.sent_on().is_some() && !vote.is_pending() && !vote.may_have_run() {
+                    // It was refused: what is sent next is the first that runs.
+                    let (first, told) = oneshot::channel();
+                    self.undo.owe(index, None, Some(first));
+                    self.first[index] = Some(told);
+                }
                 let first = self.first[index].take();
                 let may_lack = !quorum.is_one() && !self.had[index];
                 let (id, kind) = (&id, &*kind);

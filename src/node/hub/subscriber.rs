@@ -82,10 +82,19 @@ impl Subscriber {
             let until = clock.now().plus(endpoint.connect_timeout);
             // Before the connection is made, which may lead to the old server. A move between the two lines ends the
             // connection: read the other way round, they would miss it.
-            let changed = self.shared.moved.subscribe();
-            let moves = Moves { before: self.shared.mailbox.moves(), changed };
+            let mut moved = self.shared.moved.subscribe();
+            let moves = Moves { before: self.shared.mailbox.moves(), changed: moved.clone() };
             let mut longest = LONGEST_PAUSE;
-            match endpoint.connect_hub(self.shared.is_sharded, until).await {
+            let connected = tokio::select! {
+                biased;
+                // A server that hangs must not delay the connection to the one that has replaced it.
+                Ok(()) = moved.changed() => {
+                    attempt = 0;
+                    continue;
+                }
+                connected = endpoint.connect_hub(self.shared.is_sharded, until) => connected,
+            };
+            match connected {
                 Ok((mouth, ear)) => {
                     longest = LONGEST_PAUSE_AFTER_CONNECTION;
                     let began_at = clock.now();
@@ -102,8 +111,10 @@ impl Subscriber {
                 Err(fault) => events::no_connection_for_subscriptions(&endpoint.address(), &fault),
             }
             if !self.shared.channels.lock().is_empty() {
-                clock.sleep(clock.back_off(attempt, longest)).await;
-                attempt += 1;
+                tokio::select! {
+                    Ok(()) = moved.changed() => attempt = 0,
+                    () = clock.sleep(clock.back_off(attempt, longest)) => attempt += 1,
+                }
             }
         }
     }
@@ -286,3 +297,6 @@ const NOT_NOW: Duration = Duration::from_millis(250);
 const REFUSED: Duration = Duration::from_secs(1);
 const PING_EVERY: Duration = Duration::from_secs(5);
 pub(super) const IDLE: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests;

@@ -32,13 +32,15 @@ type Outlet = mpsc::UnboundedSender<Option<Vec<u8>>>;
 
 /// A server that confirms all subscriptions, and sends what a test tells it to.
 #[derive(Clone, Default)]
-struct Server {
+pub(super) struct Server {
     /// The connections so far.
     connections: Arc<Mutex<Vec<Outlet>>>,
     /// It answers no ping.
     is_deaf: Arc<AtomicBool>,
     /// It refuses all subscriptions.
     is_refusing: Arc<AtomicBool>,
+    /// Connections to it are never made.
+    is_away: Arc<AtomicBool>,
 }
 
 impl Server {
@@ -65,6 +67,9 @@ impl Connector for Server {
     }
 
     fn subscriptions(&self) -> Connecting<PubSub> {
+        if self.is_away.load(Ordering::Relaxed) {
+            return Box::pin(std::future::pending());
+        }
         let (ours, theirs) = tokio::io::duplex(1 << 16);
         let (replies, outgoing) = mpsc::unbounded_channel();
         self.connections.lock().push(replies.clone());
@@ -118,7 +123,7 @@ async fn serve(
     tokio::join!(read, write);
 }
 
-fn endpoint(server: &Server) -> Arc<Endpoint> {
+pub(super) fn endpoint(server: &Server) -> Arc<Endpoint> {
     let time = Arc::new(TokioTime(tokio::time::Instant::now()));
     let clock = Clock::new(time, Arc::new(SystemEntropy), tokio::runtime::Handle::current());
     let address = Address::parse("redis://nowhere").expect("a valid URL");
@@ -314,6 +319,21 @@ async fn the_connection_is_closed_when_nobody_listens_for_a_while_but_not_while_
     world.server.publish(1, MAILBOX, b"free a:1");
     assert_eq!(world.letter().await, free());
     assert_eq!((world.server.connections(), world.hub.len()), (2, 0));
+}
+
+/// Where commands go to another server already, nobody waits for the one that hangs.
+#[tokio::test(start_paused = true)]
+async fn an_attempt_to_connect_to_a_server_that_was_left_is_given_up() {
+    let world = World::start();
+    world.server.is_away.store(true, Ordering::Relaxed);
+    world.hub.open_mailbox();
+    world.settle().await;
+    world.server.is_away.store(false, Ordering::Relaxed);
+    let began_at = tokio::time::Instant::now();
+    world.hub.restart();
+    assert_eq!(world.letter().await, Letter::Subscribed);
+    // The attempt has a second.
+    assert!(began_at.elapsed() < Duration::from_millis(500), "{:?}", began_at.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

@@ -102,6 +102,20 @@ fn only_the_delivery_that_a_worker_has_seen_ends_as_it_says() {
     }
 }
 
+/// A worker may decide at the moment of the loss, and is told of that.
+#[test]
+fn what_is_decided_behind_a_loss_is_void() {
+    let item = Item::new(items());
+    let content = Content { deliveries: 1, at_us: 7, payload: (*b"a").into() };
+    item.is_seen(ID.into(), &content);
+    item.ends_as(Outcome::Reject);
+    item.lost(&LeaseId(ID.into()));
+    item.ends_as(Outcome::Ack);
+    let ticket = Ticket { id: LeaseId(ID.into()), entry: None, by_message: false };
+    let args = item.release(&ticket, Duration::ZERO).args;
+    assert_eq!(format!("{:?} {:?}", args[1], args[2]), r#"Word("retry") Number(0)"#);
+}
+
 #[test]
 fn the_content_is_two_numbers_and_what_follows_the_first_colon() {
     let read = |content: Reply| Item::read_content(&Reply::List(vec![number(1), content]));

@@ -2,7 +2,7 @@
 
 use std::{fs, time::Instant};
 
-use leasehold::LossReason;
+use leasehold::{Error, LossReason};
 use redis::RedisResult;
 use tokio::task::JoinSet;
 
@@ -116,6 +116,27 @@ async fn a_server_that_lacks_replicas_behind_its_yes_renews_and_releases_when_it
         set(&server, "min-replicas-to-write", "0").await;
     };
     renewed_and_released_behind_it(&server, "NOREPLICAS", begin, end).await;
+}
+
+/// A refused release frees nothing. The one that is sent again finds that somebody else did.
+#[tokio::test]
+async fn an_unlock_that_is_refused_when_it_is_sent_first_still_tells_of_a_loss() {
+    let server = Server::start().await;
+    let client = builder(&server).response_timeout(LIMIT).connect().await.expect("connected");
+    let guard = client.mutex("n").with_ttl(3 * LIMIT).lock().await.expect("free");
+    set(&server, "min-replicas-to-write", "1").await;
+    let unlocking = tokio::spawn(guard.unlock());
+    eventually(LIMIT, "it is owed", async || client.stats().releases_pending == 1).await;
+    // As a forced unlock does, before the server takes any other request again.
+    let mut both = redis::pipe();
+    both.cmd("CONFIG").arg("SET").arg("min-replicas-to-write").arg("0").ignore();
+    both.cmd("DEL").arg("n");
+    let (deleted,): (u32,) =
+        both.query_async(&mut server.raw().await).await.expect("it is not refused");
+    assert_eq!(deleted, 1, "it was released all the same");
+    let unlocked = soon("unlocking", unlocking).await.expect("no panic");
+    assert!(matches!(unlocked, Err(Error::Lost { .. })), "{unlocked:?}");
+    nothing_left(&server, &client).await;
 }
 
 /// Somebody else's script runs for long.

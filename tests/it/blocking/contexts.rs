@@ -236,6 +236,27 @@ fn where_async_code_cannot_be_told_a_call_waits() {
     });
 }
 
+/// An unlock lets the other tasks go first, if they take turns. The runtime wakes none of them while it waits in the unlock.
+#[test]
+fn where_async_code_cannot_be_told_an_unlock_by_turns_ends_too() {
+    let server = server();
+    let builder = Client::builder().nodes([server.url()]).handoff_window(Duration::from_secs(1));
+    let client = builder.connect_blocking().expect("connected");
+    for runtime in [threaded(), single()] {
+        let guard = client.mutex("n").lock().expect("free");
+        let lock = client.mutex("n");
+        let (done, is_done) = std::sync::mpsc::channel();
+        thread::spawn(move || {
+            let by_turns = async move { lock.lock().expect("its turn comes").unlock() };
+            done.send(runtime.block_on(runtime.spawn(task::unconstrained(by_turns))))
+        });
+        eventually("it waits", || client.stats().waiters == 1);
+        guard.unlock().expect("held");
+        let unlocked = is_done.recv_timeout(LIMIT).expect("it ends");
+        unlocked.expect("no panic").expect("held");
+    }
+}
+
 /// Whoever unparks the thread while it waits here is heard by what parks next.
 #[test]
 fn a_wait_does_not_take_the_threads_own_wake_up() {

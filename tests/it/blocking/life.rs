@@ -180,6 +180,34 @@ async fn in_each_outage_one_drop_waits_for_the_servers() {
     block_in_place(|| drop(client));
 }
 
+/// A release that nobody answered in the time of the client's own answers is one without an answer, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_little_patience_one_drop_waits_in_an_outage_as_well() {
+    let server = Server::start().await;
+    let client = block_in_place(|| {
+        let builder = Client::builder().nodes([server.url()]).response_timeout(100 * MS);
+        builder.connect_blocking().expect("connected")
+    });
+    let lock = |n: u32| client.mutex(format!("n{n}")).lock().expect("free");
+    let guards: Vec<Guard> = block_in_place(|| (0..21).map(lock).collect());
+    server.pause();
+    let mut took = block_in_place(|| {
+        let timed = |guard: Guard| {
+            let began_at = Instant::now();
+            drop(guard);
+            began_at.elapsed()
+        };
+        guards.into_iter().map(timed).collect::<Vec<_>>()
+    });
+    let first = took.remove(0);
+    assert!(first >= 100 * MS, "{first:?}");
+    // Each of them would wait for as long.
+    let others: Duration = took.iter().sum();
+    assert!(others < widened(20 * 100 * MS / 2, &server), "{others:?}");
+    server.resume();
+    block_in_place(|| drop(client));
+}
+
 /// A drop waits for its answer, unless the last one got none. Whoever got a lock since has had an answer, whatever kind it is of.
 #[test]
 fn a_drop_waits_again_once_something_was_acquired_again() {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 use leasehold::{Client, Error, NodeStatus};
 
 use crate::checks::{AT_ONCE, LIMIT, soon};
-use crate::support::{Cluster, Server, eventually, slot_of};
+use crate::support::{Cluster, Server, eventually, in_time, slot_of};
 
 const TTL: Duration = Duration::from_secs(6);
 const GRACE: Duration = Duration::from_secs(7);
@@ -283,6 +283,38 @@ async fn a_slot_that_leaves_a_new_master_has_a_grace_where_it_goes_and_later_cli
         assert!(took < GRACE / 2, "{name:?} counts after {took:?}");
         guard.unlock().await.expect("held");
     }
+}
+
+/// Its connection may have lasted. Only the next grant would show that the master has been a replica meanwhile, when its grace is over.
+#[tokio::test]
+async fn a_master_that_is_replaced_and_comes_back_has_one_grace() {
+    let cluster = Cluster::start().await;
+    let client = connect(&cluster).await;
+    let name = cluster.name_on(0, "n");
+    soon("a lock", client.mutex(&name).lock()).await.expect("free").unlock().await.expect("held");
+    let (old, new) = (cluster.master(0), cluster.replica(0));
+    let others = [cluster.master(1), cluster.master(2)];
+    let follows = async |replica: &Server| {
+        let up = async || {
+            let info = replica.command(&["INFO", "replication"]).await;
+            let info: String = redis::from_redis_value(info).expect("a text");
+            info.contains("master_link_status:up")
+        };
+        eventually(LIMIT, "it follows its master", up).await;
+    };
+    follows(new).await;
+    new.command(&["CLUSTER", "FAILOVER", "TAKEOVER"]).await;
+    cluster.settled(&[new, others[0], others[1]]).await;
+    does_not_count(&client, &name).await;
+    // The client keeps its connection for three seconds.
+    follows(old).await;
+    old.command(&["CLUSTER", "FAILOVER", "TAKEOVER"]).await;
+    cluster.settled(&[old, others[0], others[1]]).await;
+    let began_at = Instant::now();
+    let locked = in_time(3 * GRACE, "the grace ends", client.mutex(&name).lock()).await;
+    let took = began_at.elapsed();
+    locked.expect("free").unlock().await.expect("held");
+    assert!(took < old.widened(GRACE * 3 / 2), "{took:?}");
 }
 
 /// A client that learned by a redirect that a slot has left a master does not count that master's grants when it comes back

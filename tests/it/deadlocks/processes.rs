@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::{Client, FindingKind, Owner};
+use leasehold::{Client, Error, FindingKind, Owner};
 use redis::Value;
 
 use crate::{
@@ -241,19 +241,54 @@ async fn no_circle_is_told_through_a_stopped_process_before_it_goes_on() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_the_right_to_note_waits_all_else_goes_on() {
     let server = Server::start().await;
-    let keys = ["a", "b"].map(|name| {
-        [
-            format!("~{name}"),
-            format!("~leasehold_token:{{{name}}}"),
-            format!("~leasehold_queue:{{{name}}}"),
-        ]
-    });
-    let mut rules = vec!["ACL", "SETUSER", "u", "on", ">p", "&*", "+@all"];
-    rules.extend(keys.iter().flatten().map(String::as_str));
-    server.command(&rules).await;
-    let servers = format!("nodes:{}", server.url_as("u", "p"));
+    let keys = ["~NAME", "~leasehold_token:{NAME}", "~leasehold_queue:{NAME}"];
+    let servers = format!("nodes:{}", with_rights(&server, &["a", "b"], &keys).await);
     let mut nests = Nests::start(&servers, &[("task", "a b"), ("limited", "b a")]);
     assert_eq!(nests.ends(), ["got", "late"]);
+    nothing_is_noted(&server).await;
+}
+
+/// The URL for a user who may use such keys of these locks, and no others.
+async fn with_rights(server: &Server, locks: &[&str], keys: &[&str]) -> String {
+    let keys = locks.iter().flat_map(|lock| keys.iter().map(move |key| key.replace("NAME", lock)));
+    let keys: Vec<String> = keys.collect();
+    let mut rules = vec!["ACL", "SETUSER", "u", "on", ">p", "&*", "+@all"];
+    rules.extend(keys.iter().map(String::as_str));
+    server.command(&rules).await;
+    server.url_as("u", "p")
+}
+
+/// The other reader is no part of the circle, and what it waits for is none of this user's business.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_note_that_leads_to_a_lock_without_rights_hides_no_circle() {
+    let server = Server::start().await;
+    let keys = [
+        "~NAME",
+        "~{NAME}*",
+        "~leasehold_token:{NAME}",
+        "~leasehold_queue:{NAME}",
+        "~leasehold_rw_queue:{NAME}",
+        "~leasehold_wait:{NAME}",
+    ];
+    let url = with_rights(&server, &["a", "l"], &keys).await;
+    let other = Client::connect(&server.url()).await.expect("all rights");
+    let outside = other.mutex("y").lock().await.expect("free");
+    let mut readers = Nests::start(&nodes(&server), &[("task", "r/l a"), ("task", "r/l y")]);
+    noted(&server, &["l"], 1).await;
+    let mut writer = Nests::start(&format!("nodes:{url}"), &[("task", "a w/l")]);
+    assert_eq!(writer.ends(), ["deadlock a>l l>a"]);
+    assert_eq!(readers.0[0].answer(), ["got"]);
+    let client = Client::connect(&url).await.expect("all that is needed");
+    eventually(LIMIT, "what may be read is listed", async || {
+        let parts = client.blocked(["l"]).await.expect("an answer");
+        let shown = parts.iter().map(|part| format!("{}>{}", part.holds, part.waits_for));
+        shown.collect::<Vec<_>>() == ["l>y"]
+    })
+    .await;
+    let refused = client.blocked(["y"]).await;
+    assert!(matches!(refused, Err(Error::Denied { .. })), "{refused:?}");
+    outside.unlock().await.expect("held");
+    assert_eq!(readers.0[1].answer(), ["got"]);
     nothing_is_noted(&server).await;
 }
 

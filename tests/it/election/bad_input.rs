@@ -3,7 +3,7 @@
 use leasehold::Error;
 
 use super::{MS, leader};
-use crate::checks::{client_is_idle, setup};
+use crate::checks::{client_is_idle, nothing_left, setup};
 
 #[tokio::test]
 async fn bad_names_and_terms_are_refused_by_every_call() {
@@ -48,4 +48,21 @@ async fn keys_of_another_type_are_told() {
     let leadership = super::leading(&election).await;
     assert_eq!(leader(&election).await.map(|leader| leader.term), Some(leadership.term()));
     leadership.resign().await.expect("held");
+}
+
+#[tokio::test]
+async fn a_lock_of_another_kind_is_told_and_nobody_leads_by_it() {
+    let (server, [client]) = setup().await;
+    let reading = client.rw_lock("n").read().await.expect("free");
+    let election = client.election("n");
+    for error in [
+        election.state().await.map(drop).expect_err("a reader does not lead"),
+        election.leader().await.map(drop).expect_err("a reader does not lead"),
+        election.observe().changed().await.map(drop).expect_err("a reader does not lead"),
+        election.campaign().await.map(drop).expect_err("it cannot be led"),
+    ] {
+        assert!(matches!(error, Error::WrongType { .. }), "{error:?}");
+    }
+    reading.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
 }

@@ -253,6 +253,23 @@ async fn without_a_limit_an_item_comes_as_often_as_it_is_given_back() {
 }
 
 #[tokio::test]
+async fn if_nothing_is_said_an_item_is_dead_after_ten_deliveries() {
+    let (server, [client]) = setup().await;
+    let queue = jobs(&client);
+    queue.push("1").await.expect("pushed");
+    for deliveries in 1..=10 {
+        let delivery = soon("an item", queue.pop()).await.expect("there is one");
+        assert_eq!(delivery.deliveries(), deliveries);
+        delivery.retry(Duration::ZERO).await.expect("held");
+    }
+    assert!(queue.try_pop().await.expect("an answer").is_none());
+    assert_eq!(places(&queue).await, [0, 0, 0, 1]);
+    assert_eq!(queue.redrive(1).await.expect("done"), 1);
+    soon("an item", queue.pop()).await.expect("there is one").ack().await.expect("held");
+    all_are_done(&server, &client).await;
+}
+
+#[tokio::test]
 async fn a_delivery_is_renewed_for_as_long_as_it_exists() {
     let (server, [client]) = setup().await;
     let ttl = 300 * MS * server.slowness().await;

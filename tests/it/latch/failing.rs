@@ -87,6 +87,27 @@ async fn a_server_that_does_not_answer_is_no_timeout() {
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
 }
 
+/// The time counts from the question that had no answer, however long its answer may take.
+#[tokio::test]
+async fn a_server_that_does_not_answer_ends_a_wait_with_the_first_question_if_that_took_long_enough()
+ {
+    let server = Server::start().await;
+    let builder = Client::builder().nodes([server.url()]).response_timeout(3000 * MS);
+    let client = builder.unavailable_after(300 * MS).connect().await.expect("connected");
+    let latch = shut(&client, 1).await;
+    let mut observer = client.election("scheduler").observe();
+    assert_eq!(observer.changed().await.expect("an answer"), None);
+    server.pause();
+    let began_at = Instant::now();
+    let (waited, changed) = tokio::join!(latch.wait(), observer.changed());
+    let took = began_at.elapsed();
+    for error in [waited.expect_err("silence"), changed.expect_err("silence")] {
+        assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    }
+    // Two questions take 6 s.
+    assert!(took < server.widened(5000 * MS), "{took:?}");
+}
+
 /// Has all who wait look again.
 async fn speak(server: &Server) {
     server.command(&["PUBLISH", CHANNEL, "1"]).await;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use leasehold::{Client, Error, MultiLock, SelfWait};
 
 use super::{LIMIT, MS, are_held, names, taken, token};
-use crate::checks::{connect, nothing_left, setup, setup_with_proxy, soon};
+use crate::checks::{client_is_idle, connect, nothing_left, setup, setup_with_proxy, soon};
 use crate::support::{Server, eventually, subscribers, waiting};
 
 /// Waits until a client waits for the lock in the server's queue.
@@ -166,6 +166,76 @@ async fn a_wait_for_a_server_that_is_silent_ends_when_it_should() {
     proxy.black_hole(false);
     proxy.cut();
     taken(&locks).await.unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
+/// What it said is the reason, whatever the others would have said.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_refuses_beside_one_that_is_silent_is_heard() {
+    let (server, [other]) = setup().await;
+    let silent = Server::start().await;
+    let patient = async |server: &Server| {
+        let builder = Client::builder().nodes([server.url()]).response_timeout(LIMIT);
+        builder.connect().await.expect("connected")
+    };
+    let (near, far) = (patient(&server).await, patient(&silent).await);
+    let held = other.mutex("b").lock().await.expect("free");
+    silent.pause();
+    let locks = MultiLock::of([far.mutex("a"), near.mutex("b")]);
+    // Less than an answer may take.
+    let error = soon("it ends", locks.lock_with_timeout(3000 * MS)).await.expect_err("held");
+    assert!(matches!(&error, Error::Timeout { lock, .. } if &**lock == "b"), "{error:?}");
+    silent.resume();
+    held.unlock().await.expect("held");
+    nothing_left(&silent, &far).await;
+    nothing_left(&server, &near).await;
+}
+
+/// As for one lock, a server may be silent for a while.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_silent_when_all_are_held_is_waited_for() {
+    let (_server, proxy) = setup_with_proxy().await;
+    let builder = Client::builder().nodes([proxy.url()]).response_timeout(200 * MS);
+    let far = builder.connect().await.expect("connected");
+    let (other_server, [near, other]) = setup().await;
+    let held = other.mutex("b").lock().await.expect("free");
+    // Its shortest hold begins when all are held, so its server is asked once more then.
+    let locks = MultiLock::of([far.mutex("a").with_min_hold(LIMIT), near.mutex("b")]);
+    let waits = tokio::spawn(locks.lock());
+    is_waited_for(&other_server, "b").await;
+    proxy.black_hole(true);
+    held.unlock().await.expect("held");
+    eventually(LIMIT, "its server has not answered", async || !far.is_ready()).await;
+    proxy.black_hole(false);
+    let both = soon("all are held", waits).await.expect("no panic").expect("held");
+    assert!(both.is_held());
+    drop(both);
+    client_is_idle(&far).await;
+    nothing_left(&other_server, &near).await;
+}
+
+/// What it waits for comes after what it has, and a drain waits for both.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wait_that_began_before_a_drain_goes_on_to_the_last_lock() {
+    let (server, [client, other]) = setup().await;
+    let [first, second] = [other.mutex("a"), other.mutex("b")];
+    let held = [first.lock().await.expect("free"), second.lock().await.expect("free")];
+    let waits = tokio::spawn(client.multi_lock(["a", "b", "c"]).lock());
+    is_waited_for(&server, "a").await;
+    let draining = tokio::spawn({
+        let client = client.clone();
+        async move { client.drain(LIMIT).await }
+    });
+    let refused = async || matches!(client.mutex("m").try_lock().await, Err(Error::Closed { .. }));
+    eventually(LIMIT, "it drains", refused).await;
+    let [first, second] = held;
+    first.unlock().await.expect("held");
+    is_waited_for(&server, "b").await;
+    second.unlock().await.expect("held");
+    let guard = soon("all are taken", waits).await.expect("no panic").expect("it went on");
+    assert!(!draining.is_finished(), "they are held");
+    guard.unlock().await.expect("held");
+    assert!(soon("nothing is held", draining).await.expect("no panic"));
     nothing_left(&server, &client).await;
 }
 

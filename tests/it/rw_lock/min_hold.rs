@@ -6,7 +6,7 @@ use leasehold::{Client, blocking};
 
 use super::MS;
 use crate::{
-    checks::{LIMIT, connect, exists, nothing_left, pttl, setup, soon},
+    checks::{LIMIT, connect, exists, nothing_left, pttl, setup, setup_with_proxy, soon},
     support::{Server, eventually},
 };
 
@@ -144,6 +144,33 @@ async fn a_downgraded_writer_keeps_writers_out_for_the_rest_of_its_min_hold() {
     assert!(other.rw_lock("job").force_unlock().await.expect("asked"));
     let writer = other.rw_lock("job").try_write().await.expect("asked");
     writer.expect("a forced unlock ends it").unlock().await.expect("held");
+    nothing_left(&server, &client).await;
+}
+
+/// The server may have made it a reader by then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_downgrade_that_is_dropped_keeps_writers_out_for_the_rest_of_its_min_hold() {
+    let (server, proxy) = setup_with_proxy().await;
+    let builder = Client::builder().nodes([proxy.url()]).response_timeout(LIMIT);
+    let client = builder.connect().await.expect("connected");
+    let writing = client.rw_lock("job").with_min_hold(LONG).write().await.expect("free");
+    proxy.hold_replies();
+    let mut downgrading = Box::pin(writing.downgrade());
+    let reads = async || {
+        assert!(futures_util::poll!(&mut downgrading).is_pending(), "no answer can be there yet");
+        let mode = server.command(&["HGET", "job", "mode"]).await;
+        redis::from_redis_value::<Option<String>>(mode).expect("a text").as_deref() == Some("read")
+    };
+    eventually(LIMIT, "it reads", reads).await;
+    drop(downgrading);
+    proxy.release_replies();
+    eventually(LIMIT, "both are released", async || client.stats().releases_pending == 0).await;
+    let other = connect(&server).await;
+    let tried = other.rw_lock("job").try_write().await.expect("asked");
+    assert!(tried.is_none(), "its min hold is not over");
+    let left = reads_for(&server, "job").await;
+    assert!((1..=20_000).contains(&left), "the server keeps the reader for {left} ms");
+    assert!(other.rw_lock("job").force_unlock().await.expect("asked"));
     nothing_left(&server, &client).await;
 }
 

@@ -7,7 +7,7 @@ use super::{MS, queued};
 use crate::{
     checks::{LIMIT, lock_keys, nothing_left, setup, setup_with_proxy, soon},
     fair::make_heard,
-    support::eventually,
+    support::{Server, eventually},
 };
 
 #[tokio::test]
@@ -112,6 +112,29 @@ async fn a_downgrade_lets_readers_in_and_no_writer() {
     for client in [&a, &b, &c] {
         nothing_left(&server, client).await;
     }
+}
+
+/// A reader of the same client that waits does not take its place.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_downgrade_whose_answer_is_looked_at_late_is_no_loss() {
+    let server = Server::start().await;
+    let builder = Client::builder().nodes([server.url()]).response_timeout(LIMIT).ttl(6 * LIMIT);
+    let client = builder.connect().await.expect("connected");
+    let lock = client.rw_lock("n");
+    let writing = lock.write().await.expect("free");
+    let reader = tokio::spawn(lock.read());
+    eventually(LIMIT, "it waits", async || client.stats().waiters == 1).await;
+    let mut downgrading = Box::pin(writing.downgrade());
+    server.pause();
+    assert!(futures_util::poll!(&mut downgrading).is_pending(), "no answer can be there yet");
+    server.resume();
+    // A caller that nobody polls keeps others from asking for 250 ms.
+    tokio::time::sleep(500 * MS).await;
+    let reading = soon("the answer", downgrading).await.expect("held all the time");
+    let beside = soon("the reader", reader).await.expect("no panic").expect("its turn");
+    assert!(reading.is_held() && beside.is_held());
+    drop((reading, beside));
+    nothing_left(&server, &client).await;
 }
 
 #[tokio::test]

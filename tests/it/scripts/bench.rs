@@ -49,6 +49,12 @@ impl Call {
         self
     }
 
+    fn command(&self) -> redis::Cmd {
+        let mut eval = redis::cmd("EVAL");
+        eval.arg(self.script).arg(self.keys.len()).arg(&self.keys).arg(&self.args);
+        eval
+    }
+
     /// The same with one more argument.
     pub(crate) fn and_arg(mut self, arg: &str) -> Self {
         self.args.push(arg.to_owned());
@@ -189,6 +195,16 @@ impl Bench {
         redis::from_redis_value(self.command(line).await).expect("a number")
     }
 
+    /// What a command answers, which is a number, at once after a script: no time passes for the server in between.
+    pub(crate) async fn number_after(&mut self, call: &Call, line: &str) -> i64 {
+        let mut words = line.split_whitespace();
+        let mut both = redis::pipe();
+        both.atomic().add_command(call.command()).ignore();
+        both.cmd(words.next().expect("a command has a name")).arg(words.collect::<Vec<_>>());
+        let (number,): (i64,) = both.query_async(&mut self.connection).await.expect("both run");
+        number
+    }
+
     /// As [`command`](Self::command), with the reply as text.
     pub(crate) async fn ask(&mut self, line: &str) -> String {
         text(&self.command(line).await)
@@ -272,9 +288,7 @@ pub(crate) struct Subscriber {
 }
 
 async fn eval(connection: &mut MultiplexedConnection, call: &Call) -> RedisResult<Value> {
-    let mut eval = redis::cmd("EVAL");
-    eval.arg(call.script).arg(call.keys.len()).arg(&call.keys).arg(&call.args);
-    eval.query_async(connection).await
+    call.command().query_async(connection).await
 }
 
 /// A script's answer as text.

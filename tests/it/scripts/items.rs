@@ -220,3 +220,24 @@ async fn an_item_that_a_stopped_worker_did_not_heed_goes_to_who_asks() {
     assert!(waits.iter().eq(&expected.collect::<Vec<_>>()), "nobody else was told: {waits:?}");
     assert_eq!(bench.ask("ZRANGE lent 0 -1").await, "[c:1, a:1]");
 }
+
+/// To copy them keeps the server from all others.
+#[tokio::test]
+async fn a_redrive_of_large_items_moves_few_of_them_at_once() {
+    let mut bench = Bench::start().await;
+    let mut connection = bench.server.raw().await;
+    for _ in 0..3 {
+        let mut push = redis::cmd("RPUSH");
+        push.arg("dead")
+            .arg(vec![b'x'; 9 << 20])
+            .query_async::<()>(&mut connection)
+            .await
+            .expect("pushed");
+    }
+    for (moved, left) in [(2, 1), (1, 0), (0, 0)] {
+        let redrive = Call::new(lua::ITEM_REDRIVE, &KEYS, &["1000"]);
+        assert_eq!(answer(bench.run(&redrive).await), moved.to_string());
+        assert_eq!(bench.number("LLEN dead").await, left);
+    }
+    assert_eq!(bench.number("LLEN n").await, 3);
+}

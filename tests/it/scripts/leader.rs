@@ -169,4 +169,8 @@ async fn keys_of_other_types_are_told() {
     bench.command(&format!("LPUSH {LEADER} x")).await;
     bench.expect(&proclaim("a", 7, 1, "x"), "WRONGTYPE", "none").await;
     bench.expect(&status(), "WRONGTYPE", "none").await;
+    bench.command(&format!("DEL {LEADER}")).await;
+    bench.command(&format!("HSET {NAME} mode write b:write 1")).await;
+    bench.command(&format!("PEXPIRE {NAME} 30000")).await;
+    bench.expect(&status(), "WRONGTYPE", "[mode, write, b:write, 1] 30s").await;
 }

@@ -216,6 +216,16 @@ async fn several_notes_beside_one_lock_come_and_go_by_themselves() {
     assert_eq!(notes.read().await, [""; 0]);
 }
 
+/// A lock that many readers hold may have many notes.
+#[tokio::test]
+async fn of_many_notes_each_is_read() {
+    let mut notes = Notes::beside(&["a"]).await;
+    for n in 0..100 {
+        assert_eq!(notes.run(&note("a", &format!("p{n}"), "1", "says")).await, "1");
+    }
+    assert_eq!(notes.read().await.len(), 100);
+}
+
 /// Of another version, or by hand.
 #[tokio::test]
 async fn what_is_no_note_is_left_alone() {

@@ -1,11 +1,18 @@
 //! Semaphores for threads.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, mpsc},
+    thread,
+    time::Duration,
+};
 
-use leasehold::{Error, blocking::Client};
+use leasehold::{
+    Error,
+    blocking::{Client, Semaphore},
+};
 use parking_lot::Mutex as Shared;
 
-use crate::support::Server;
+use crate::{checks::LIMIT, support::Server};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -53,6 +60,29 @@ fn threads_share_permits_and_every_call_does_what_its_async_twin_does() {
     let in_async = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     let error = in_async.block_on(async { semaphore.acquire() }).expect_err("it would block");
     assert!(matches!(error, Error::InAsyncContext { .. }), "{error:?}");
+}
+
+#[test]
+fn a_thread_waits_for_several_permits_and_for_those_of_others_for_as_long_as_it_says() {
+    type Wait = fn(&Semaphore) -> Result<(), Error>;
+    let waits: [(&str, Wait); 2] = [
+        ("those of others", |it| it.returned_with_timeout(100 * MS)),
+        ("several", |it| it.acquire_many_with_timeout(2, 100 * MS).map(drop)),
+    ];
+    let server = server();
+    let client = Client::connect(&server.url()).expect("connected");
+    let semaphore = client.semaphore("api").with_permits(2);
+    let one = semaphore.acquire().expect("there are two");
+    for (what, wait) in waits {
+        let (tell, told) = mpsc::channel();
+        let semaphore = semaphore.clone();
+        thread::spawn(move || tell.send(wait(&semaphore)));
+        let error = told.recv_timeout(LIMIT).expect(what).expect_err("one is held");
+        // On a busy machine the time may be too short for an answer.
+        let ended = error.is_timeout() || matches!(error, Error::Unavailable { .. });
+        assert!(ended, "{what}: {error}");
+    }
+    one.release().expect("held");
 }
 
 #[test]

@@ -190,6 +190,35 @@ async fn a_server_that_hangs_does_not_delay_the_way_to_the_new_one() {
     old.resume();
 }
 
+/// It was sent before the client went to the new one, which has the lock, too.
+#[tokio::test]
+async fn a_release_that_the_old_master_does_not_answer_is_not_waited_for_there_twice() {
+    const RESPONSE: Duration = Duration::from_secs(3);
+    let [old, new] = servers().await;
+    let proxy = Proxy::start(old.port()).await;
+    let sentinel = Pretender::start(proxy.port(), Some(3)).await;
+    let builder = builder([&sentinel]).ttl(6 * RESPONSE).response_timeout(RESPONSE);
+    let client = builder.restart_quarantine(Duration::ZERO).connect().await.expect("connected");
+    // The server knows the scripts from then on.
+    hold(&client, "n").await.unlock().await.expect("held");
+    let guard = hold(&client, "n").await;
+    let field = guard.holder().as_str().to_owned();
+    new.command(&["HSET", "n", &field, "1"]).await;
+    new.command(&["PEXPIRE", "n", "60000"]).await;
+    proxy.hold_replies();
+    let began_at = Instant::now();
+    let unlocking = tokio::spawn(guard.unlock());
+    eventually(LIMIT, "it was sent", async || !exists(&old, "n").await).await;
+    sentinel.reports(proxy.port(), new.port());
+    goes_to(&client, &new).await;
+    eventually(LIMIT, "it is free there, too", async || !exists(&new, "n").await).await;
+    let took = began_at.elapsed();
+    // Twice would be 6 s.
+    assert!(took < new.widened_by(2, RESPONSE + RESPONSE / 2), "{took:?}");
+    let _: Result<(), Error> = soon("the unlock", unlocking).await.expect("no panic");
+    proxy.release_replies();
+}
+
 #[tokio::test]
 async fn who_comes_back_to_a_server_kills_what_it_left_there() {
     let [one, two] = servers().await;

@@ -24,9 +24,10 @@ impl<L> Machine<L> {
         self.pause_until
     }
 
-    /// Forgets how many asks in a row have failed: nothing rests on it in a machine, but the length of pauses outside of it.
+    /// Forgets how many asks in a row have failed, but not whether one has: nothing rests on the number in a machine, but the length
+    /// of pauses outside of it.
     pub fn forget_failures(&mut self) {
-        self.failures = 0;
+        self.failures = self.failures.min(1);
     }
 
     /// Replaces all times, those of requests and that of a pause, and what is in the letters. A machine only compares times,

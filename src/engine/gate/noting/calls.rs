@@ -122,7 +122,8 @@ impl Engine {
     }
 }
 
-/// Reads the notes beside the locks that are wanted, then those beside the locks that these tell of, and so on.
+/// Reads the notes beside the locks that are wanted, then those beside the locks that these tell of, and so on. Fails if this user
+/// may not read those of a lock that is wanted.
 pub(super) async fn pass(
     readings: &mut Readings,
     engine: &Engine,
@@ -130,15 +131,15 @@ pub(super) async fn pass(
 ) -> Result<(), Fault> {
     readings.begin();
     let mut read = BTreeSet::new();
-    let mut next: Vec<Arc<str>> = wanted.into_iter().collect();
+    let mut next: Vec<Arc<str>> = wanted.iter().cloned().collect();
     while !next.is_empty() && read.len() < MOST_LOCKS {
         let asked = join_all(next.iter().map(|lock| notes_beside(engine, lock))).await;
         for (lock, notes) in next.iter().zip(asked) {
             read.insert(lock.clone());
             match notes {
                 Ok((source, notes)) => readings.take_in(lock, source, notes),
-                Err(fault @ Fault::Denied { .. }) => return Err(fault),
-                // It is not known in this pass.
+                Err(fault @ Fault::Denied { .. }) if wanted.contains(lock) => return Err(fault),
+                // It is not known in this pass. A lock that only others use may be out of this user's reach.
                 Err(_) => {}
             }
         }

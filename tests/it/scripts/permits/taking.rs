@@ -307,3 +307,15 @@ async fn a_semaphore_of_redisson_that_ends_takes_its_permits_along() {
     pool.expect(&lease("a", 1).release(), "[1, 0]", "2+0").await;
     assert_eq!(pool.bench.ask(&left).await, "60s", "so does what comes back");
 }
+
+/// Java's `addPermits` and `drainPermits` take the end away from the count alone.
+#[tokio::test]
+async fn where_a_semaphore_of_redisson_has_lost_its_end_permits_last() {
+    let mut pool = Pool::of(2).await;
+    pool.bench.command(&format!("PEXPIRE {NAME} 60000")).await;
+    pool.expect(&lease("a", 1).try_once(), "[1, 1]", "1+1").await;
+    pool.bench.command(&format!("SET {NAME} 1")).await;
+    pool.expect(&lease("b", 1).try_once(), "[1, 1]", "0+2").await;
+    let left = pool.bench.number(&format!("PTTL {HOLDERS}")).await;
+    assert!(left > 86_400_000, "they end in {left} ms");
+}
