@@ -178,11 +178,11 @@ struct Bell {
 }
 
 impl Bell {
-    /// Waits until it was rung, for `longest` at most.
+    /// Waits until it is rung, for `longest` at most. It may end earlier.
     fn wait(&self, longest: Duration) {
         let mut rung = self.rung.lock();
         if !*rung {
-            self.rings.wait_while_for(&mut rung, |rung| !*rung, longest);
+            self.rings.wait_for(&mut rung, longest);
         }
         *rung = false;
     }
