@@ -200,7 +200,8 @@ async fn a_server_that_is_silent_when_all_are_held_is_waited_for() {
     let (other_server, [near, other]) = setup().await;
     let held = other.mutex("b").lock().await.expect("free");
     // Its shortest hold begins when all are held, so its server is asked once more then.
-    let locks = MultiLock::of([far.mutex("a").with_min_hold(LIMIT), near.mutex("b")]);
+    let job = far.mutex("a").with_ttl(900 * MS).with_min_hold(LIMIT);
+    let locks = MultiLock::of([job, near.mutex("b")]);
     let waits = tokio::spawn(locks.lock());
     is_waited_for(&other_server, "b").await;
     proxy.black_hole(true);
