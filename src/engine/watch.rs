@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::quorum::{ChannelListener, Quorum};
-use crate::clock::Clock;
+use crate::clock::{Clock, Timestamp};
+use crate::config::Config;
 
 /// Wakes one who waits for a change. It listens until it is dropped.
 pub(crate) struct Watch {
@@ -54,6 +55,19 @@ impl Watch {
         let pause = self.clock.back_off(self.failures, LONGEST_FAILURE_PAUSE);
         self.failures += 1;
         self.clock.sleep(pause).await;
+    }
+}
+
+/// Since when the servers have given no usable answer to one who waits.
+#[derive(Default)]
+pub(crate) struct Unanswered(Option<Timestamp>);
+
+impl Unanswered {
+    /// There was no usable answer to what was asked at `asked_at`. Returns true if that has been so for `unavailable_after`.
+    pub(crate) fn is_long(&mut self, asked_at: Timestamp, now: Timestamp, config: &Config) -> bool {
+        // If it took longer than an answer may, nobody polled it.
+        let asked_at = asked_at.max(now.minus(config.response_timeout));
+        now.since(*self.0.get_or_insert(asked_at)) >= config.unavailable_after
     }
 }
 

@@ -231,8 +231,8 @@ impl Handle {
     ) -> Request {
         let terms = self.terms.outlasting_min_hold();
         let terms = Terms { max_hold: None, min_hold: Duration::ZERO, ..terms };
-        let (owner, wanted, patient) = (owner.clone(), self.wanted(terms), self.patient);
-        Request { owner, wanted, until, began_at, widens: false, caller, patient, goes_on: false }
+        let request = Request::new(owner.clone(), self.wanted(terms), until, began_at, caller);
+        Request { patient: self.patient, ..request }
     }
 
     /// Makes the terms true of a lock that was taken as one of several, and waits for that until `until`.
@@ -255,17 +255,8 @@ impl Handle {
         let owner = Owner::resolve(self.owner.as_ref(), self.key());
         let began_at = self.engine.clock.now();
         let until = Until::within(timeout, began_at);
-        let (wanted, patient) = (self.wanted(terms), self.patient);
-        Ok(Request {
-            owner,
-            wanted,
-            until,
-            began_at,
-            widens: true,
-            caller,
-            patient,
-            goes_on: false,
-        })
+        let request = Request::new(owner, self.wanted(terms), until, began_at, caller);
+        Ok(Request { widens: true, patient: self.patient, ..request })
     }
 
     /// Returns the terms of an acquisition, or what is wrong with them or with the name.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::leader::{Leader, Pulpit};
 use crate::clock::Timestamp;
-use crate::engine::watch::Watch;
+use crate::engine::watch::{Unanswered, Watch};
 use crate::error::{Error, Fault};
 use crate::key::LockKind;
 
@@ -123,14 +123,14 @@ impl Observer {
         one_look: bool,
         answered: &mut bool,
     ) -> Result<Option<Option<Leader>>, Error> {
-        // Since when no server has given a usable answer. What an earlier call met may have passed since.
-        let mut unanswered_since = None;
+        // What an earlier call met may have passed since.
+        let mut unanswered = Unanswered::default();
         loop {
             let looked_at = self.pulpit.handle.clock().now();
             match self.pulpit.look().await {
                 Ok((state, lasts)) => {
                     let leader = state.into_leader();
-                    unanswered_since = None;
+                    unanswered = Unanswered::default();
                     if self.is_news(leader.as_ref()) {
                         self.newest = leader.as_ref().map_or(self.newest, Leader::age);
                         self.shown = Some(leader.clone());
@@ -146,10 +146,7 @@ impl Observer {
                     *answered = false;
                     let config = self.pulpit.handle.config();
                     let now = self.pulpit.handle.clock().now();
-                    // If it took longer than an answer may, nobody polled it.
-                    let looked_at = looked_at.max(now.minus(config.response_timeout));
-                    let since = *unanswered_since.get_or_insert(looked_at);
-                    if now.since(since) >= config.unavailable_after {
+                    if unanswered.is_long(looked_at, now, config) {
                         return Err(error);
                     }
                     self.watch.may_answer().await;

@@ -224,16 +224,7 @@ impl PermitHandle {
         let until = Until::within(timeout, began_at);
         let wanted = Wanted { side: permits.clone(), terms: self.terms };
         let owner = Owner::single();
-        Ok(Request {
-            owner,
-            wanted,
-            until,
-            began_at,
-            widens: false,
-            caller,
-            patient: false,
-            goes_on: false,
-        })
+        Ok(Request::new(owner, wanted, until, began_at, caller))
     }
 
     /// Checks what every call needs.

@@ -35,16 +35,8 @@ impl Queue {
             let item = Arc::new(Item::new(self.items.clone()));
             let wanted = Wanted { side: item.clone(), terms: self.terms };
             let owner = Owner::single();
-            let request = Request {
-                owner,
-                wanted,
-                until,
-                began_at,
-                widens: false,
-                caller,
-                patient: true,
-                goes_on: false,
-            };
+            let request = Request::new(owner, wanted, until, began_at, caller);
+            let request = Request { patient: true, ..request };
             let acquired = acquire::acquire(&self.engine, &request).instrument(span.clone()).await;
             span.record("wait_us", self.now().since(began_at).as_micros() as u64);
             let guard = match acquired {

@@ -17,7 +17,7 @@ use crate::clock::{Clock, Timestamp};
 use crate::counts::Counts;
 use crate::engine::gate::Engine;
 use crate::engine::quorum::Quorum;
-use crate::engine::watch::Watch;
+use crate::engine::watch::{Unanswered, Watch};
 use crate::error::{Error, Fault};
 use crate::events;
 use crate::key::LockKind;
@@ -161,12 +161,12 @@ impl Subject {
         let mut state = None;
         let looking = async {
             let mut watch = Watch::new(self.quorum(), self.channel.clone(), clock.clone());
-            let mut unanswered_since = None;
+            let mut unanswered = Unanswered::default();
             loop {
                 let asked_at = clock.now();
                 match self.ask(call.clone()).await {
                     Ok(answer) => {
-                        unanswered_since = None;
+                        unanswered = Unanswered::default();
                         let (lasts, seen) = match look(answer)? {
                             Look::Over(output) => return Ok(Some(output)),
                             Look::Wait(lasts, seen) => (lasts, seen),
@@ -179,11 +179,8 @@ impl Subject {
                     }
                     Err(error @ Error::Unavailable { .. }) => {
                         state = None;
-                        let (config, now) = (&self.engine.config, clock.now());
-                        // If it took longer than an answer may, nobody polled it.
-                        let asked_at = asked_at.max(now.minus(config.response_timeout));
-                        let away = now.since(*unanswered_since.get_or_insert(asked_at));
-                        if timeout.is_zero() || away >= config.unavailable_after {
+                        let config = &self.engine.config;
+                        if timeout.is_zero() || unanswered.is_long(asked_at, clock.now(), config) {
                             return Err(error);
                         }
                         watch.may_answer().await;

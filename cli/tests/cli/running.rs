@@ -535,9 +535,12 @@ fn signals_reach_the_command_and_none_leaves_it_behind() {
     }
 }
 
+/// A command that writes its pid, and goes on until there is a file `go`.
+const UNTIL_GO: &str = "echo $$ > pid; while ! test -e go; do sleep 0.02; done";
+
 /// Starts `run` with a command that goes on until there is a file `go`, and stops the command. Its script begins with `first`.
 fn stopped(server: &Server, options: &[&str], first: &str) -> Child {
-    let script = format!("{first} echo $$ > pid; while ! test -e go; do sleep 0.02; done");
+    let script = format!("{first} {UNTIL_GO}");
     let run = server.spawn_shell(options, &script);
     let pid = server.wait_for_text("pid");
     kill(pid.parse().expect("a pid"), Signal::STOP);
@@ -770,8 +773,7 @@ fn events(output: &Output) -> Vec<Value> {
 #[test]
 fn a_release_that_is_not_confirmed_has_an_exit_code_of_its_own() {
     let server = Server::start();
-    let script = "echo $$ > pid; while ! test -e go; do sleep 0.02; done";
-    let arguments = ["--json", "run", "--strict", "a", "--", "sh", "-c", script];
+    let arguments = ["--json", "run", "--strict", "a", "--", "sh", "-c", UNTIL_GO];
     let mut run = server.spawn(&arguments);
     server.wait_for_text("pid");
     server.signal(Signal::STOP);
@@ -787,8 +789,7 @@ fn all_locks_are_released_at_once() {
     let server = Server::start();
     let names: Vec<String> = (0..30).map(|number| format!("n{number}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let script = "echo $$ > pid; while ! test -e go; do sleep 0.02; done";
-    let mut run = server.spawn(&[&["run"], &names[..], &["--", "sh", "-c", script]].concat());
+    let mut run = server.spawn(&[&["run"], &names[..], &["--", "sh", "-c", UNTIL_GO]].concat());
     server.wait_for_text("pid");
     server.signal(Signal::STOP);
     let began = Instant::now();
@@ -802,9 +803,8 @@ fn all_locks_are_released_at_once() {
 fn a_signal_ends_the_wait_for_the_release() {
     let server = Server::start();
     std::fs::write(server.file("settings"), "response_timeout = \"100s\"\n").expect("a file");
-    let script = "echo $$ > pid; while ! test -e go; do sleep 0.02; done";
     let options = ["--json", "--settings", "settings", "run", "--strict", "--ttl", "300"];
-    let mut run = server.spawn(&[&options[..], &["a", "--", "sh", "-c", script]].concat());
+    let mut run = server.spawn(&[&options[..], &["a", "--", "sh", "-c", UNTIL_GO]].concat());
     let pid = server.wait_for_text("pid");
     server.signal(Signal::STOP);
     std::fs::write(server.file("go"), "").expect("a file");

@@ -41,16 +41,8 @@ impl Gate {
             return Ok(entry);
         };
         entry.forget();
-        let request = Request {
-            owner: hold.owner.clone(),
-            wanted,
-            until: Until::Once,
-            began_at,
-            widens: false,
-            caller: hold.taken_at,
-            patient: false,
-            goes_on: true,
-        };
+        let owner = hold.owner.clone();
+        let request = Request::new(owner, wanted, Until::Once, began_at, hold.taken_at);
         // Dropped before the old lease is: on a connection its release then follows the acquire.
         let mut attempt = claim.attempt();
         // What it may have got is kept for the shortest hold, as the old lease would be.

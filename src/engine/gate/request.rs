@@ -25,6 +25,18 @@ pub(crate) struct Request {
 }
 
 impl Request {
+    /// Makes a request that changes no hold, and is told of if it waits for long.
+    pub(crate) fn new(
+        owner: Owner,
+        wanted: Wanted,
+        until: Until,
+        began_at: Timestamp,
+        caller: &'static Location<'static>,
+    ) -> Self {
+        let [widens, patient, goes_on] = [false; 3];
+        Self { owner, wanted, until, began_at, widens, caller, patient, goes_on }
+    }
+
     pub(crate) fn name(&self) -> &Arc<str> {
         self.wanted.side.name()
     }

@@ -70,6 +70,13 @@ impl Undo {
         };
         self.quorum.sites[index].leave_release(self.ticket.id.clone(), release, sent);
     }
+
+    /// Leaves the release on one node to that node, where none has run. Returns what is told the answer to the first sending.
+    fn owe_first(&mut self, index: usize) -> oneshot::Receiver<FirstWord> {
+        let (first, told) = oneshot::channel();
+        self.owe(index, None, Some(first));
+        told
+    }
 }
 
 impl Drop for Undo {
@@ -117,9 +124,7 @@ impl Quorum {
             if vote.sent_on().is_some() {
                 return None;
             }
-            let (first, told) = oneshot::channel();
-            undo.owe(index, None, Some(first));
-            Some(told)
+            Some(undo.owe_first(index))
         };
         let first = round.votes.iter().enumerate().map(owe).collect();
         let confirmed_by = match footholds {
@@ -187,9 +192,7 @@ impl Release {
             if vote.value().is_none() && !is_overwritten(vote) {
                 if vote.sent_on().is_some() && !vote.is_pending() && !vote.may_have_run() {
                     // It was refused: what is sent next is the first that runs.
-                    let (first, told) = oneshot::channel();
-                    self.undo.owe(index, None, Some(first));
-                    self.first[index] = Some(told);
+                    self.first[index] = Some(self.undo.owe_first(index));
                 }
                 let first = self.first[index].take();
                 let may_lack = !quorum.is_one() && !self.had[index];
